@@ -30,7 +30,7 @@ def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.D
     """Write what differs between two finished results as a page (HTML), and the claims as a table.
 
     The table, a CSV, has both results' values and verdicts of each claim about the figures of the
-    first. The spec has `name`, the other's, `with`, and the `figures` that the verdicts are about.
+    first. The spec has the results' names, `name` and `with`, and the `figures` of the verdicts.
 
     Raises:
         UserError: if the other is not finished, or one of them is damaged.
@@ -56,8 +56,8 @@ def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.D
 def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataFrame:
     """Values and verdicts of the claims about some figures, `…_here` and `…_there`.
 
-    A claim is the same by its id; where its words differ, those here are shown, and it is
-    `reworded`. `difference` is the second's mean less the first's, `error` its standard error.
+    Claims are matched by id; if their words differ, those here are shown, and the claim is
+    `reworded`. `difference` is the second mean minus the first, `error` its standard error.
 
     Raises:
         UserError: if one of the files is of an older version.
@@ -82,7 +82,7 @@ def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataF
 
 
 def standard_error(by_seed: object) -> float:
-    """Standard error of a mean over seeds, by the column `by_seed`; NaN of fewer than two.
+    """Standard error of a mean over seeds, from the column `by_seed`; NaN for fewer than two.
 
     Example:
         >>> round(standard_error("1 2 3"), 3)
@@ -107,10 +107,10 @@ def _verdicts(file: Path, figures: Sequence[str]) -> pd.DataFrame:
 def different_settings(
     name: str, other: str, figures: Sequence[str]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Experiment with key, the value here, the value there, and the points that it concerns.
+    """Settings that differ: experiment with key, value here, value there, and the points affected.
 
-    Of the runs that the figures show here or there. The code counts as a setting, and so does each
-    package's version.
+    Compares the runs that the figures show here or there. The code and each package's version count
+    as settings.
     """
     here, there = (dict(_specs(side, figures)) for side in (name, other))
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -123,7 +123,7 @@ def different_settings(
 
 
 def _code(record: dict[str, Any]) -> str:
-    """The library by its hash, and where it is to be found."""
+    """The hash of the library, and the commit that it comes from."""
     git = record["git"]
     at = f"commit {git['commit']}{' with edits' if git['dirty'] else ''}"
     return f"{record['library_sha256'][:12]}, {at if git['commit'] else 'from no git checkout'}"
@@ -136,7 +136,7 @@ def _differences(
         yield "the whole run", "–" if here is None else "made", "–" if there is None else "made"
         return
     mine, own = _flat(here), _flat(there)
-    if here["library_sha256"] == there["library_sha256"]:  # maybe of two commits
+    if here["library_sha256"] == there["library_sha256"]:  # maybe from two commits
         own["code"] = mine["code"]
     for key in sorted(mine.keys() | own.keys()):
         if mine.get(key) != own.get(key):
@@ -168,7 +168,7 @@ def _claim_row(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _figures(spec: Spec, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures with the pictures where both results have them, and their claims."""
+    """The figures with their claims, and their pictures if both results have them."""
     folders = [Path("figures") / side for side in (spec["name"], spec["with"])]
     both = set.intersection(*({path.stem for path in folder.glob("*.png")} for folder in folders))
     both &= {*spec["figures"]}

@@ -1,4 +1,4 @@
-"""A paper's `deviations.md` in the report: its sections, beside the figures that they are about."""
+"""A paper's `deviations.md` in the report: its sections, next to the figures that they concern."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ class Section:
 def sections(file: Path) -> Iterator[Section]:
     """The sections of a `deviations.md`; `<!-- figures: fig1 fig2 -->` names a section's figures.
 
-    Other comments are marks of `tools/deviations.py`.
-    What stands before the first section is one, too, titled as the page is.
+    Other comments are marks of `tools/deviations.py`. Text before the first section forms a section
+    with the page's title.
     """
     write = MarkdownIt("commonmark", {"html": False}).enable("table")
     written = file.read_text(encoding="utf-8") if file.exists() else ""

@@ -31,14 +31,14 @@ def make_report(
     """Write the report about some figures.
 
     Args:
-        spec: what `Plan.selection_spec` tells of the figures.
+        spec: the result of `Plan.selection_spec` for the figures.
         files: the figures' `pngs`, `pdfs`, `tables` and their provenance, `made`, in the order of
             the spec; the runs' `provenances`; `data`, the provenance of each dataset; `robustness`,
-            the CSV of what the multiverse found of each claim, none where it was not run.
+            the multiverse's CSV of claims, empty if the multiverse was not run.
         verdicts: the CSV of verdicts.
         ledgers: the papers' `claims.yaml`.
         page: the HTML file to write.
-        folder: the folder that the page will lie in in the end; its links are relative to it.
+        folder: the final folder of the page; its links are relative to it.
     """
     of_figures = (files[kind] for kind in ("pngs", "pdfs", "tables", "made"))
     robustness = next(map(Path, files["robustness"]), None)

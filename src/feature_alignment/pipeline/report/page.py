@@ -1,7 +1,7 @@
 """The report's page: figures inline, claims with their verdicts, what made them and at what cost.
 
-One file that needs nothing else: no fonts, no addresses that it would fetch; its one script, which
-filters and enlarges, is in it, and without scripts all of it can be read.
+The page is one self-contained file: it fetches no fonts or other addresses. Its one script, which
+filters and enlarges, is inline, and everything can be read without scripts.
 """
 
 import os
@@ -54,8 +54,8 @@ KINDS = {
 class ReportFigure:
     """One figure: its name, its paper's key, what to print, and the files to show or link to.
 
-    `changed` are the settings behind it that are not the preset's own, such as "width = 8"; `runs`
-    the names of the runs that it shows.
+    `changed` are the settings behind it that differ from the preset's, such as "width = 8"; `runs`
+    are the names of the runs that it shows.
     """
 
     name: str
@@ -71,37 +71,37 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the report tells."""
+    """The contents of the report."""
 
     name: str
     preset: str
-    # The settings that are not the preset's own: key, the preset's value, ours.
+    # The settings that differ from the preset's: key, the preset's value, ours.
     changes: Sequence[tuple[str, str, str]]
-    papers: Mapping[str, Paper]  # what is said of them by citation key, in the order of the page
+    papers: Mapping[str, Paper]  # by citation key, in the order of the page
     figures: Sequence[ReportFigure]
-    # What `data.prepare.prepare_dataset` told of the datasets that the figures show, `stand_in` in
-    # words, None for the real data; none for synthetic data.
+    # The facts that `data.prepare.prepare_dataset` returned about the datasets that the figures
+    # show, `stand_in` in words or None for real data; no entries for synthetic data.
     sources: Sequence[Mapping[str, Any]]
     ledger: Sequence[Claim]
     verdicts: pd.DataFrame  # what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read
     # `commit` and `dirty` of the checkout that makes the report; both may be None.
     git: Mapping[str, Any]
     runs: Mapping[str, Mapping[str, Any]]  # provenance of each run, by its name
-    # Of each claim that the multiverse judged, its row of `robustness.csv`.
+    # The row of `robustness.csv` of each claim that the multiverse judged.
     robustness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    multiverse: Path | None = None  # the multiverse's page; None where it was not run
-    # As `git`, of the checkout that ran the multiverse.
+    multiverse: Path | None = None  # the multiverse's page; None if it was not run
+    # Like `git`, for the checkout that ran the multiverse.
     multiverse_git: Mapping[str, Any] = field(default_factory=dict)
     # What each claim's numbers are, in words.
     quantities: Mapping[str, str] = field(default_factory=dict)
-    # Of each paper, the sections of its `deviations.md`.
+    # The sections of each paper's `deviations.md`.
     deviations: Mapping[str, Sequence[Section]] = field(default_factory=dict)
-    # The folder with papers of one's own, as a word of a command; empty for none.
+    # The folder with the user's own papers, quoted for a shell; empty for none.
     papers_path: str = ""
 
 
 def render_report(report: Report, folder: Path) -> str:
-    """The report as one HTML page, with links relative to the folder that it will lie in.
+    """The report as one HTML page, with links relative to its final folder.
 
     Raises:
         ValueError: if a verdict has no claim, a claim no figure, or a figure no paper on the page,
@@ -162,7 +162,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _tally(rows: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, str, int]]]]:
-    """Of each kind the verdicts, symbols and counts, those of changed settings left out."""
+    """Verdicts, symbols and counts of each kind, except those of changed settings."""
     counts = Counter((row["kind"], row["verdict"]) for row in rows if not row["changed"])
     return [
         (words, verdicts)
@@ -207,14 +207,14 @@ def _link(path: Path, folder: Path) -> str:
 
 
 def _other_commits(report: Report, made: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Of the commits that something was made at those that are not the report's own, if clean."""
+    """The commits at which something was made, with edits or without, except the report's own."""
     states = {(git["commit"], git["dirty"]) for git in made if git}
     states.discard((report.git["commit"], report.git["dirty"]))
     return sorted(f"{commit}{' with edits' if dirty else ''}" for commit, dirty in states)
 
 
 def _versions(report: Report) -> list[tuple[str, str]]:
-    """Name and version of each package that the runs used; all versions where runs differ."""
+    """Name and version of each package that the runs used; all versions if runs differ."""
     found: dict[str, set[str]] = {}
     for run in report.runs.values():
         for name, version in run["versions"].items():
@@ -223,7 +223,7 @@ def _versions(report: Report) -> list[tuple[str, str]]:
 
 
 def _cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Time together, the share of it that went into measurements, the largest memory, devices."""
+    """Total time, the share of it spent on measurements, the largest memory, and devices."""
     parts = sum((Counter(run["seconds_by_part"]) for run in runs), Counter())
     gpu = [run["peak_gpu_memory_mib"] for run in runs if run["peak_gpu_memory_mib"] is not None]
     return {

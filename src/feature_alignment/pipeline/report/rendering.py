@@ -1,4 +1,4 @@
-"""Pages from templates, all in one style: `base.html.jinja`; and pictures as they carry them."""
+"""Pages from templates, all in the style of `base.html.jinja`, and the pictures inside them."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from feature_alignment.pipeline.report.wording import count_text, measured_text,
 
 
 def render(template: Path, **values: Any) -> str:
-    """The page that a template makes of values; it may extend the templates of this folder."""
+    """The page that a template makes from values; it may extend the templates of this folder."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
@@ -24,7 +24,7 @@ def render(template: Path, **values: Any) -> str:
 
 
 def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
-    """A PNG's `data` in base64 with its `width` and `height`, small enough for a page of many.
+    """A PNG's `data` in base64 with its `width` and `height`, small enough for a page with many.
 
     Raises:
         ValueError: if it is not a PNG file.
@@ -39,6 +39,6 @@ def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
     picture.thumbnail((widest, 2 * widest))
     written = io.BytesIO()
     palette = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    palette.save(written, "PNG")  # optimised, it is 7 % smaller, in twice the time
+    palette.save(written, "PNG")  # optimising it would save 7 % in twice the time
     data = base64.b64encode(written.getvalue()).decode("ascii")
     return {"data": data, "width": picture.width, "height": picture.height}

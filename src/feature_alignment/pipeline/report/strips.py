@@ -12,11 +12,11 @@ _SPAN = 100
 
 
 def strip(*rows: Mapping[Any, Any]) -> dict[str, Any] | None:
-    """What rows of claims.csv, of one claim in one result or in several, tell to draw, if anything.
+    """What to draw of one claim, from its rows of claims.csv in one result or several, if anything.
 
-    `lanes`, for each row its numbers, with None for what it lacks, and its `seeds`; `least` and
-    `most` of them all; whether the axis is `logarithmic`; and `place`, from a number to its place
-    in per cent of the strip's width.
+    `lanes` has each row's numbers, None for missing ones, and its `seeds`; `least` and `most` are
+    the extremes of all rows; `logarithmic` is whether the axis is; and `place` maps a number to its
+    place in per cent of the strip's width.
     """
     lanes = [_lane(row) for row in rows]
     if not any(lane["seeds"] for lane in lanes):

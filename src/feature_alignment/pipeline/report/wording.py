@@ -8,7 +8,7 @@ NOTHING = "–"
 
 
 def number_text(value: float | None, digits: int = 3) -> str:
-    """A number with so many significant digits, or a dash for none.
+    """A number with `digits` significant digits, or a dash for None or NaN.
 
     Example:
         >>> number_text(0.0135), number_text(-2.0), number_text(12345.6), number_text(None)
@@ -58,7 +58,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def share_text(seconds: Mapping[str, float], part: str) -> str:
-    """Share of one part in a time, a dash where no time was taken.
+    """Share of one part in the total time, or a dash if no time was taken.
 
     Example:
         >>> share_text({"training": 30.0, "measuring": 10.0}, "measuring"), share_text({}, "x")
