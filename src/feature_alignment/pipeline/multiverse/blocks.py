@@ -1,4 +1,4 @@
-"""Run some universes of a group: one archive of finished runs."""
+"""Run some universes of a group, and pack the finished runs into one archive."""
 
 import logging
 import shutil
@@ -29,10 +29,10 @@ def run_block(
 ) -> None:
     """Run the universes of one of `design.block_specs`, and write their runs into one zip file.
 
-    Equal runs are run once. A run that ends because its training diverges, or measures what is not
-    finite, is told in the archive, as `failed` with the reason. In `scratch` finished seeds are
-    kept, from which a killed job goes on; `identity` is what the runs depend on besides their
-    specs, and `ending` is set when the block is to save its state and end.
+    Equal runs are run once. A run whose training diverges, or that measures a value that is not
+    finite, is recorded in the archive as `failed` with the reason. `scratch` keeps finished runs
+    and checkpoints, from which a killed job resumes. `identity` is what the runs depend on besides
+    their specs, and `ending` is set when the block is to save its state and end.
 
     Raises:
         KeyboardInterrupt: if the block is to end, once its state is saved.

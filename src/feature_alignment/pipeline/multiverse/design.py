@@ -1,7 +1,7 @@
-"""Which settings a paper leaves open, and the universes, choices of all of them, that are run.
+"""The settings that a paper leaves open, and the universes (choices of all of them) that are run.
 
-Each paper's `multiverse.yaml` says it, by groups of figures that show the same experiments, and is
-written before any of the runs. A job runs a block of universes.
+Each paper's `multiverse.yaml` lists the settings by groups of figures that show the same
+experiments, and is written before any of the runs. A job runs a block of universes.
 """
 
 import functools
@@ -39,11 +39,11 @@ _SWAPS = 4000  # random swaps that balance a choice of rows
 
 
 class OpenSetting(Section):
-    """A setting that the text leaves open, with the values that a reasonable reader could take.
+    """A setting that the text leaves open, with the values that a reasonable reader could choose.
 
     Attributes:
-        values: the values, or, where they are long, names of values with what they are. One is
-            that of the configuration, the default reading.
+        values: the values, or, if they are long, a mapping from names to values. One is that of
+            the configuration, the default reading.
         why: the reason: the text is silent, text and released code differ, two readings.
     """
 
@@ -77,11 +77,11 @@ def _name(value: Any) -> str:
 
 
 class Size(Section):
-    """How many universes a preset has room for, and what its runs have of other sizes.
+    """How many universes a preset has room for, and how the sizes of its runs are changed.
 
     Attributes:
-        universes: at most so many, the default reading among them.
-        changes: parameters by experiment.
+        universes: the largest number of universes, including the default reading.
+        changes: changed parameters by experiment.
     """
 
     universes: int = Field(ge=2)
@@ -89,15 +89,15 @@ class Size(Section):
 
 
 class Learnt(Section):
-    """When a universe's networks have learnt their task; the others are counted apart.
+    """When a universe's networks have learnt their task; the others are counted separately.
 
     Attributes:
-        figure: the figure, of the group's, whose table tells it.
-        select: the rows of which each seed's mean has to lie between `least` and `most`; `step`
+        figure: the figure of the group whose table shows it.
+        select: the rows whose mean, for each seed, must lie between `least` and `most`; `step`
             may be last, each run's own.
         least: the least mean; None for any.
-        most: the largest mean, as of a loss; None for any.
-        why: why this is the task learnt.
+        most: the largest mean, for example of a loss; None for any.
+        why: why the task then counts as learnt.
     """
 
     figure: Text
@@ -121,7 +121,7 @@ class Multiverse(Section):
     Attributes:
         figures: the figures, without the paper's key.
         settings: the open settings by parameter, `<experiment>.<key>`.
-        sizes: by preset; in a preset that is left out the group is not run, for the reason `why`.
+        sizes: by preset; the group is not run at other presets, for the reason in `why`.
         learnt: when a universe counts; None if nothing is learnt.
         why: what is left out, and why.
     """
@@ -143,7 +143,7 @@ class Universe:
 
 
 def load_multiverses() -> dict[str, Multiverse]:
-    """The groups of all papers by name, `<paper>_<group>`, their names written in full.
+    """The groups of all papers by name, `<paper>_<group>`, with full names of figures and settings.
 
     Raises:
         UserError: if a file has a wrong key or value, or names what does not exist.
@@ -177,9 +177,9 @@ def universes(
 ) -> list[Universe]:
     """The universes of a group in the configured preset, the default reading first.
 
-    All combinations of the settings' values where there is room for them, else a balanced choice,
-    see `design`. `mine` is what the user has set otherwise than the preset, which is kept where the
-    group's size has another value, too.
+    All combinations of the settings' values if there is room for them, else a balanced choice, see
+    `design`. `mine` are the user's changes to the preset; they also override the changes of the
+    group's size.
 
     Raises:
         UserError: if the preset has none, the default reading is not among a setting's values, or
@@ -307,10 +307,10 @@ def _told(universe: Universe, group: Multiverse, config: Config, data: Mapping[s
 def design(sizes: Sequence[int], room: int, default: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Rows of levels, one for each factor: all combinations, or a balanced choice, `room` at most.
 
-    A choice has each level of a factor equally often, or once more, and the numbers of pairs of two
-    factors' levels as equal as `_SWAPS` random swaps within columns can make them (a nearly
-    orthogonal array); equal rows stand once. The first row is the default, one more than balance
-    asks for. The sizes are the numbers of levels of the factors.
+    A choice has all levels of a factor equally often, up to one, and all pairs of two factors'
+    levels as equally often as `_SWAPS` random swaps within columns can make them (a nearly
+    orthogonal array), without duplicate rows. The first row is the default, in addition to the
+    balanced ones. `sizes` are the numbers of levels of the factors.
 
     Example:
         >>> design([2, 2], 8, (1, 0))
@@ -337,7 +337,7 @@ def _balanced(sizes: Sequence[int], number: int) -> list[tuple[int, ...]]:
 
 
 def _unevenness(table: np.ndarray, sizes: Sequence[int]) -> float:
-    """Sum over pairs of levels of the squared difference from an equal share, and equal rows."""
+    """Squared differences of pairs of levels from an equal share, plus a penalty for equal rows."""
     levels = [table[:, [f]] == np.arange(size) for f, size in enumerate(sizes)]
     taken = np.concatenate(levels, axis=1).astype(float)
     share = np.concatenate([np.full(size, 1 / size) for size in sizes])

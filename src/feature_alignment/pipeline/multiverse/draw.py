@@ -12,14 +12,14 @@ from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.multiverse.judge import counted_of
 
-FAR = 100  # positive values that differ by more than this factor stand on a logarithmic axis
+FAR = 100  # positive values that differ by more than this factor get a logarithmic axis
 HOLDS = {1: COLOURS["test"], 0: COLOURS["reference"]}
 
 
 def draw_matrix(summary: pd.DataFrame, effects: pd.DataFrame, settings: Sequence[str]) -> Picture:
-    """How far the share in which each claim (rows) holds differs by the values of each setting.
+    """Draw how much the share in which each claim (row) holds differs by each setting's value.
 
-    There is no difference, "n/a", where networks learn their task with one value alone.
+    "n/a" marks settings of which only one value is left in the universes that count.
     """
     if effects.empty:
         return _nothing()
@@ -48,7 +48,7 @@ def draw_matrix(summary: pd.DataFrame, effects: pd.DataFrame, settings: Sequence
 
 
 def draw_curves(judged: pd.DataFrame, settings: Sequence[str], ledger: Sequence[Claim]) -> Picture:
-    """For each claim our values, sorted, with the settings that made them below."""
+    """Draw our sorted values for each claim, with the settings that produced them below."""
     by_id = {claim.id: claim for claim in ledger}
     shown = counted_of(judged)
     if shown.empty:
@@ -98,7 +98,7 @@ def _draw_values(ax: Axes, ordered: pd.DataFrame, claim: Claim) -> None:
 
 
 def _without_outliers(values: pd.Series) -> pd.Series:
-    """The values, but for those of more than `FAR` times the size of nine tenths, at the edge."""
+    """The values; those above `FAR` times the 90 % quantile of their sizes are put at the edge."""
     sizes = values.abs()
     if sizes.quantile(0.9) == 0:
         return values

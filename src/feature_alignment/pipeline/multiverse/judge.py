@@ -1,17 +1,17 @@
-"""Judge every claim in every universe, and say on which open settings its verdict depends.
+"""Judge every claim in every universe, and find the open settings on which its verdict depends.
 
 The rules, fixed before any run:
 
-- A claim *holds* in a universe where the ledger's rules call it reproduced, or holding (as printed
-  or as corrected). Few seeds leave comparisons undecided; there it holds if at least 95 % of the
-  values agree, as `rules.AGREEMENT` demands, without the test against chance.
+- A claim *holds* in a universe if the ledger's rules call it reproduced, or holding (as printed or
+  as corrected). If too few seeds leave a comparison undecided, it holds if at least 95 % of the
+  values agree (`rules.AGREEMENT`), without the test against chance.
 - Universes whose runs failed, or whose networks have not learnt their task (`Learnt`), do not
-  count; their numbers are told.
+  count; their numbers are reported.
 - *robust*: it holds in at least 90 % of the universes that count; *robustly not*: in at most 10 %.
-- *depends on X*: of the settings, X's values differ most in the share in which it holds, by at
-  least one half, and by more than in 95 % of 999 random rearrangements of the universes.
-- *fragile*: it holds in the default reading, and not in most universes.
-- *mixed*: what is left.
+- *depends on X*: the share in which it holds differs most between X's values, by at least one half
+  and by more than in 95 % of 999 random rearrangements of the universes.
+- *fragile*: it holds in the default reading, but in less than half of the universes.
+- *mixed*: everything else.
 """
 
 import itertools
@@ -48,7 +48,7 @@ class Finished:
 
     number: int  # from 0, the default reading
     levels: dict[str, str]  # the name of each setting's value
-    tables: dict[str, pd.DataFrame]  # the tables of the figures all of whose runs ended well
+    tables: dict[str, pd.DataFrame]  # the tables of the figures whose runs all succeeded
     failed: dict[str, str]  # why runs failed, by run
 
 
@@ -61,9 +61,9 @@ def judge_universes(
 ) -> pd.DataFrame:
     """A row for each claim of the ledger in each universe, run at this preset.
 
-    `real` says of each figure whether it shows real data. Columns are `claim`, `universe`, `status`
-    (counted, not learnt, failed), `verdict`, `holds` (1, 0, or none where it is not judged),
-    `ours`, and one for each setting. Claims that are not testable at this preset are left out.
+    `real` is whether each figure shows real data. Columns are `claim`, `universe`, `status`
+    (counted, not learnt, failed), `verdict`, `holds` (1, 0, or None if it is not judged), `ours`,
+    and one for each setting. Claims that are not testable at this preset are omitted.
 
     Raises:
         UserError: if `learnt` selects no rows.
@@ -116,7 +116,7 @@ def _status(universe: Finished, learnt: Learnt | None) -> str:
 def summarise(
     judged: pd.DataFrame, settings: Sequence[str], ledger: Sequence[Claim]
 ) -> pd.DataFrame:
-    """A row for each claim: in which share of the universes it holds, and what that hangs on.
+    """A row for each claim: the share of universes in which it holds, and what that depends on.
 
     Columns are `claim`, `universes` that count, `failed`, `not_learnt`, `holding`, `share` with its
     95 % interval `low` and `high` (Wilson's), `default_holds`, `word`, `setting` that its verdict
@@ -140,7 +140,7 @@ def summarise(
 
 
 def counted_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """The rows of universes that count, of claims that could be judged there."""
+    """The rows of universes that count, for the claims that could be judged there."""
     return judged[(judged["status"] == COUNTED) & judged["holds"].notna()]
 
 
@@ -163,16 +163,16 @@ def _hangs_on(counted: pd.DataFrame, settings: Sequence[str]) -> dict[str, objec
     setting = max(differences, key=lambda key: differences[key])
     generator = np.random.default_rng(0)
     shuffled = np.stack([generator.permutation(holds) for _ in range(REARRANGED)])
-    # Of all settings the largest each time, so that many settings are no advantage.
+    # The largest over all settings each time, so that having many settings is no advantage.
     chance = np.max([_differences(shuffled, counted[key]) for key in settings], axis=0)
     p_value = (1 + (chance >= differences[setting]).sum()) / (1 + REARRANGED)
     return {"setting": setting, "difference": differences[setting], "p_value": p_value}
 
 
 def _differences(holds: np.ndarray, levels: pd.Series) -> np.ndarray:
-    """For each row of `holds` the range of its shares in the values of a setting."""
+    """For each row of `holds`, the range of its shares over the values of a setting."""
     shares = [holds[:, (levels == level).to_numpy()].mean(axis=1) for level in levels.unique()]
-    return np.ptp(shares, axis=0).round(12)  # so that equal fractions of other levels are equal
+    return np.ptp(shares, axis=0).round(12)  # so that equal fractions of other counts are equal
 
 
 def word(row: Mapping[str, Any]) -> str:
@@ -188,11 +188,11 @@ def word(row: Mapping[str, Any]) -> str:
 
 
 def effects(judged: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
-    """What each value of each setting, and of each pair of settings, makes of each claim.
+    """How each claim depends on the values of each setting and of each pair of settings.
 
-    Of pairs only those are told all of whose combinations were run, with two universes or more.
-    Columns are `claim`, `setting` (or `one × other`), `value`, `universes`, `share` in which it
-    holds, `mean` of our values.
+    Pairs are included only if each combination of their values has at least two universes. Columns
+    are `claim`, `setting` (or `one × other`), `value`, `universes`, `share` in which the claim
+    holds, and `mean` of our values.
     """
     rows = []
     for name, of_claim in counted_of(judged).groupby("claim", sort=False):

@@ -1,4 +1,4 @@
-"""Files of the multiverse: judged, summed up and drawn from the archives of its runs."""
+"""Make the multiverse's files (verdicts, summaries, pictures) from the archives of its runs."""
 
 import itertools
 import json
@@ -33,8 +33,8 @@ def judge_group(
     """Judge a group's claims in all of its universes, and draw them.
 
     Args:
-        spec: `group`, `name`, `preset`, and `figures` as `Plan.selection_spec` tells of them.
-        archives: of the group's blocks, in order.
+        spec: `group`, `name`, `preset`, and `figures` as in `Plan.selection_spec`.
+        archives: the archives of the group's blocks, in order.
         ledgers: the papers' `claims.yaml`.
         files: what to write: `universes`, `claims` and `effects` (CSV), `matrix`, `curves` (PNG).
     """
@@ -68,7 +68,7 @@ def judge_group(
 
 
 def read_blocks(archives: Sequence[Path]) -> Iterator[Finished]:
-    """The universes of some archives, in order, with their figures' tables made anew."""
+    """The universes of some archives, in order, with their figures' tables recomputed."""
     for file in archives:
         with TemporaryDirectory() as folder, zipfile.ZipFile(file) as archive:
             refuse_size(sum(member.file_size for member in archive.infolist()))
@@ -90,18 +90,18 @@ def _read(told: Path) -> Finished:
 def gather(
     spec: Spec, folders: Sequence[Path], pictures: Mapping[str, Path], files: Mapping[str, Path]
 ) -> None:
-    """Put the groups' verdicts together, and write the page that shows them.
+    """Combine the groups' verdicts, and write the page that shows them.
 
     Args:
         spec: `name`, `preset`, and `left_out`, the groups that this preset does not run.
-        folders: of each group, in order, with `universes.csv` and `claims.csv`.
+        folders: the groups' folders, in order, with `universes.csv` and `claims.csv`.
         pictures: the pictures by `<group>_matrix` and `<group>_curves`, relative to the page.
         files: what to write: `universes` and `claims` (CSV), `page` (HTML).
     """
     groups = load_multiverses()
     universes, claims = [], []
     for folder in folders:
-        # As texts, since read as values `true` and `0` would come out as `True` and `0.0`.
+        # As texts: read as values, `true` and `0` would come out as `True` and `0.0`.
         told = pd.read_csv(folder / "universes.csv", dtype=str, keep_default_na=False)
         settings = [column for column in told if "." in str(column)]  # `<experiment>.<key>`
         levels = [json.dumps(row) for row in told[settings].to_dict("records")]
