@@ -1,15 +1,15 @@
-# `make figures` makes every figure offline; `make test` runs the tests, in PROCESSES, else in one more
-# than there are cores, and `make test MARKS=` all, with those that it leaves to CI; `make fast-test`
-# those that are not slow, in as many processes as cores, `make lowest-test` with old packages.
-# Variables: PYTHON (3.11 to 3.14), PRESET (smoke, quick, laptop, workstation, paper; else that of
-# config.yaml), CORES, MARKS (of the tests, as of pytest's -m).
+# `make figures` makes every figure offline. `make test` runs the tests in PROCESSES processes, by
+# default one more than there are cores; with MARKS= it includes those left to CI. `make fast-test`
+# runs those that are not slow, in one process per core; `make lowest-test` uses old packages.
+# Variables: PYTHON (3.11 to 3.14), PRESET (smoke, quick, laptop, workstation, paper; by default that
+# of config.yaml), CORES, PROCESSES, MARKS (of the tests, as for pytest's -m).
 
 PYTHON ?= python3
 PRESET ?=
 CORES ?= all
-# CI adds more of what the other tests show: each published model and picture, 2000 random graphs,
-# 5000 hostile configurations, the longer experiments killed and on an emulated GPU, awkward places,
-# Slurm, conda.
+# CI adds more cases of what the other tests cover: each published model and picture, 2000 random
+# graphs, 5000 hostile configurations, the longer experiments killed and on an emulated GPU, awkward
+# places, Slurm, conda.
 MARKS ?= not exhaustive
 PROCESSES ?= auto
 BIN := .venv/bin
@@ -17,7 +17,7 @@ LOWEST := .venv-lowest
 # The profile tries the same random examples each time; pytest without it searches for new ones.
 # Containers often forbid bytecode, without which each process compiles all tests again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
-# Where numbers are computed; elsewhere they are only passed on.
+# The tests of code that computes numbers; other code only passes them on.
 NUMBERS := $(addprefix tests/,adaptive complexity data free_probability gradients kernels layer_features models papers probes training zoo)
 UV_VERSION := 0.13.8
 
@@ -32,15 +32,15 @@ test: .venv/.ready
 fast-test: .venv/.ready
 	$(PYTEST) -m "not slow"
 
-# As on processors with fewer instructions, where sums are taken in another order: the last bits
-# of results differ there, which no test may mind.
+# As on processors with fewer instructions, where sums are taken in another order: the last bits of
+# results differ there, which must not matter to any test.
 portable-test: .venv/.ready
 	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow"
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) $(NUMBERS) -m "not slow"
 
-# With the lowest versions that pyproject.toml allows. Left out are the reference pictures, which are
-# those of one version of Matplotlib (its oldest warns beside a newer pyparsing), and that a
-# parameter added in place has a rule: with older PyTorch it goes the slower general way.
+# With the lowest versions that pyproject.toml allows. Omitted are the reference pictures, made by
+# one version of Matplotlib (its oldest warns of a newer pyparsing), and the test that a parameter
+# added in place has a rule: with older PyTorch it takes the slower general way.
 lowest-test: .venv/.ready
 	$(PYTHON) -m venv --clear $(LOWEST)
 	(echo "pyparsing>=3.2,<3.3"; grep -E '^(hypothesis|pytest|pytest-xdist)==' requirements.lock | tr -d '\\') > $(LOWEST)/tests.in
@@ -50,8 +50,8 @@ lowest-test: .venv/.ready
 	$(LOWEST)/bin/snakemake --dry-run --config preset=smoke
 	$(subst $(BIN),$(LOWEST)/bin,$(PYTEST)) $(NUMBERS) tests/pipeline tests/test_facade.py -m "not slow" --deselect tests/papers/test_pictures.py --deselect "tests/zoo/test_layers.py::TestLayers::test_rules[in place]" -W "ignore:Calling float on a single element Series:FutureWarning" -W ignore::pytest.PytestRemovedIn10Warning
 
-# What the tests need to open the report in a headless Chromium, which is not among it; without
-# it they are skipped.
+# What the tests need to open the report in a headless Chromium, except Chromium itself; without it
+# they are skipped.
 browser:
 	npm ci --prefix tests/pipeline/report/browser --ignore-scripts --no-audit --no-fund
 
@@ -63,7 +63,7 @@ lint: .venv/.ready
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/basedpyright
 
-# The documentation, in site/; a link that leads nowhere is an error.
+# The documentation, in site/; a broken link is an error.
 docs: .venv/.ready
 	MPLBACKEND=agg NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 

@@ -8,8 +8,8 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-# That of the working directory (`-d`), or else of this checkout, also where another workflow has
-# it as a module.
+# The file in the working directory (`-d`), or else in this checkout, even if another workflow uses
+# this one as a module.
 FOUND = [
     p
     for p in ("config.yaml", Path(str(workflow.current_basedir), "config.yaml"))
@@ -51,7 +51,7 @@ for paper in papers():
             pictures_of([f for f in all_figures() if paper_of(f) == paper]),
 
 
-# And so is a figure's name, where it is asked for.
+# A figure's name is a target, too, if it is requested.
 for figure in all_figures():
     if figure in TARGETS:
 

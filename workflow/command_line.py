@@ -1,9 +1,9 @@
-"""What stands on the command line, before Snakemake opens its config files.
+"""Check the command line before Snakemake opens its config files.
 
-Snakemake takes all that follows `--configfile` or `--config` for theirs, so a target there would
-end in a traceback, and so would much that is no YAML; the profiles run this file first. And
-where the home must not be written to, caches of Snakemake and of what its jobs import go to the
-working directory.
+Snakemake takes everything after `--configfile` or `--config` for their values, so a target there
+would end in a traceback, and so would much that is not YAML; the profiles run this file first. If
+the home is not writable, caches of Snakemake and of what its jobs import go to the working
+directory.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from snakemake.cli import get_argument_parser
 
 
 def repeated(words: list[str]) -> Iterator[str]:
-    """One sentence for each option of which Snakemake would take the last and forget the others."""
+    """One sentence for each repeated option, of which Snakemake would take only the last."""
     words = words[: words.index("--")] if "--" in words else words
     for names in (("--config", "-C"), ("--configfile", "--configfiles")):
         if sum(word.partition("=")[0] in names for word in words) > 1:
@@ -55,7 +55,7 @@ def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
 
 
 def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
-    """One sentence for each config file or setting that is no YAML of keys; JSON is read, too."""
+    """A sentence if a config file or setting is not YAML with keys; JSON files are not checked."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
     from feature_alignment.errors import UserError
     from feature_alignment.pipeline.yaml_files import read_entries, read_mapping
@@ -73,7 +73,7 @@ def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
 
 
 def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
-    """A sentence if runs are to be submitted where there is no Slurm: Snakemake would wait."""
+    """A sentence if runs are to be submitted without Slurm: Snakemake would wait."""
     profile = Path(arguments.workflow_profile or "").name
     if profile == "slurm" and not arguments.dryrun and shutil.which("sbatch") is None:
         yield (
@@ -83,12 +83,12 @@ def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def cramped(working: Path) -> Iterator[str]:
-    """A sentence if the working folder, or that of temporary files or caches, takes no file."""
+    """One sentence for each of the working, temporary and cache folders that cannot be written."""
     if working.is_dir() and not os.access(working, os.W_OK | os.X_OK):
         yield f"{working.resolve()}: must not be written to; work elsewhere, by -d <folder>."
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
     caches = next(folder for folder in (home, *home.parents) if folder.exists())
-    # Where TMPDIR is full Python takes another folder, but what Snakemake calls does not.
+    # If TMPDIR is full, Python uses another folder, but programs that Snakemake calls do not.
     temporary = os.environ.get("TMPDIR") or "/tmp"
     for place, name in ((temporary, "TMPDIR"), (caches, "XDG_CACHE_HOME")):
         try:
@@ -100,13 +100,13 @@ def cramped(working: Path) -> Iterator[str]:
 
 
 def idle(cores: str | int | None) -> Iterator[str]:
-    """A sentence if no core is given, with which Snakemake waits for ever."""
+    """A sentence for `--cores 0`, with which Snakemake would wait for ever."""
     if str(cores) == "0":
         yield "--cores: found 0; at least 1 is needed, or all."
 
 
 def find_room_for_caches() -> None:
-    """Have caches in the working directory where they cannot be in the home."""
+    """Put caches into the working directory if they cannot be in the home."""
     for name, usual in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config")):
         place = Path(os.environ.get(name) or Path.home() / usual).absolute()
         top = next(folder for folder in (place, *place.parents) if folder.exists())

@@ -1,14 +1,14 @@
-"""How to ask a Slurm cluster for the states of jobs, with or without a database of them."""
+"""The command that asks a Slurm cluster for the states of jobs, with or without accounting."""
 
 import re
 import subprocess
 
 LONGEST_WAIT = 180
-"""Seconds between two questions of Snakemake's Slurm executor, at most."""
+"""The longest time, in seconds, between two status checks of Snakemake's Slurm executor."""
 
 
 def answer(*command: str) -> str | None:
-    """What a command prints; None if it fails, or is not there."""
+    """The output of a command; None if it fails or does not exist."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=30
@@ -18,13 +18,13 @@ def answer(*command: str) -> str | None:
 
 
 def status_command() -> str | None:
-    """`squeue` where it remembers ended jobs for long enough, else `sacct` where that works.
+    """`squeue` if it remembers ended jobs for long enough or `sacct` fails, else `sacct`.
 
-    `sacct` is there, and fails, where the cluster keeps no accounts. Where it works it tells of a
-    cancelled job as "CANCELLED by 1000", which the executor takes for one that still runs.
+    Without accounting, `sacct` exists but fails. If it works, it reports a cancelled job as
+    "CANCELLED by 1000", which the executor takes for one that still runs.
 
     Returns:
-        The command's name; None where there is no Slurm.
+        The command's name; None if there is no Slurm.
     """
     settings = answer("scontrol", "show", "config")
     if settings is None:

@@ -1,4 +1,4 @@
-# The article about the packed evidence; it fails where a sentence of it has become untrue.
+# The article about the packed evidence; the rule fails if a sentence of it has become untrue.
 
 
 rule article:

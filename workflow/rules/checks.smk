@@ -1,5 +1,5 @@
-# Finished results: are they what their jobs wrote, do they come out the same when they are made
-# again, and what differs between two of them?
+# Finished results: are they what their jobs wrote, do they come out the same when made again, and
+# what differs between two of them?
 
 OTHER = getattr(CONFIG, "with")
 REPLAY = f"results/.replay/{PLAN.name}"
@@ -86,7 +86,7 @@ rule replay:
         "../scripts/gather_replay.py"
 
 
-# Where no job looks for runs to take over, and with another number of cores.
+# In a folder where no job looks for runs to take over, and with another number of cores.
 use rule run as replayed with:
     input:
         data=kept_data,

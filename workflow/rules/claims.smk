@@ -1,5 +1,5 @@
 # Claims: every number and statement of the papers, judged on the figure tables; and the tables'
-# description. A package must not reach out of its folder, so selected figures have none.
+# description. A data package must not refer outside its folder, so selected figures have none.
 
 
 rule claims:

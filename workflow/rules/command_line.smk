@@ -1,4 +1,4 @@
-# The command line: targets are looked at before anything is planned, a dry run is short, and an
+# The command line: targets are checked before anything is planned, a dry run prints little, and an
 # interrupt ends in one line.
 
 import logging
@@ -14,7 +14,7 @@ from feature_alignment.pipeline.targets import check_target
 
 
 def typed_targets():
-    """The targets on the command line, which Snakemake shows to no Snakefile."""
+    """The targets on the command line, which Snakemake does not show to Snakefiles."""
     arguments = sys.argv[1:]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     known, _ = get_argument_parser().parse_known_args(options)
@@ -45,7 +45,7 @@ def stop(signal_number, frame):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if not threading.main_thread().is_alive():
         os._exit(130)  # Python is ending and would show the exception
-    # By Ctrl-C they were interrupted, too, and end by themselves; by `kill` they were not.
+    # Ctrl-C interrupts the jobs, too, so that they end by themselves; `kill` does not.
     later = threading.Timer(1.0, end_jobs)
     later.daemon = True
     later.start()
@@ -53,7 +53,7 @@ def stop(signal_number, frame):
 
 
 def check_profile():
-    """Make sure that there is the profile that is named: Snakemake would do without."""
+    """Check that the named profile exists: Snakemake would silently go on without it."""
     named = get_argument_parser().parse_known_args(sys.argv[1:])[0].workflow_profile
     places = [Path("profiles"), ROOT / "profiles"]
     typed_in = Path(os.environ.get("PWD", ""))  # before `-d`
@@ -70,7 +70,7 @@ def check_profile():
 
 
 def check_targets():
-    """Make sure that all that is asked for can be made."""
+    """Check that everything that is requested can be made."""
     named = [known.name for known in workflow.rules if not known.has_wildcards()]
     for target in TARGETS:
         if target not in named:
@@ -88,7 +88,7 @@ if IS_ASKED:
     check_profile()
     signal.signal(signal.SIGINT, stop)
 
-# As the profile has it; what is typed is left alone.
+# The profile's setting; one that is typed is left alone.
 SHORT = {Quietness.HOST, Quietness.REASON}
 if (
     IS_MAIN

@@ -1,5 +1,5 @@
-# The library, the checked configuration, the plan of each result, and the functions that look up
-# in it what the other files here need.
+# The library, the checked configuration, the plan of each result, and the functions that look up in
+# the plan what the other files here need.
 
 import atexit
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from snakemake.io import IOFile
 
 ROOT = Path(str(workflow.current_basedir)).parents[1]
-# Not where another workflow has this one as a module: what is typed is then meant for that one.
+# False if another workflow uses this one as a module: the command line is then meant for that one.
 IS_MAIN = Path(workflow.main_snakefile).resolve() == (ROOT / "Snakefile").resolve()
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -57,7 +57,7 @@ from feature_alignment.pipeline.yaml_files import read_entries
 
 
 def refuse(sentence):
-    """End with one sentence, without the lines of this file that Snakemake would add."""
+    """Exit with one sentence, without the lines of this file that Snakemake would add."""
     print(f"Error: {sentence}", file=sys.stderr, flush=True)
     raise SystemExit(1)
 
@@ -71,7 +71,7 @@ def one_sentence(function, *arguments, **options):
 
 
 def configuration(settings, preset=None):
-    """The complete configuration that these settings make."""
+    """The complete configuration from these settings."""
     given = workflow.overwrite_configfiles
     files = [Path(f) for f in workflow.configfiles if f not in given] + list(given)
     typed = TYPED if settings else {}
@@ -82,7 +82,7 @@ def configuration(settings, preset=None):
 
 @cache
 def plan_of(name):
-    """The plan of the configured result, or of a preset's own, which is asked for by its path."""
+    """The plan of the configured result, or of a preset's own, which is requested by its path."""
     settings = CONFIG if name == CONFIG.result else configuration(config, name)
     return one_sentence(make_plan, settings, configuration({}, settings.preset))
 
@@ -109,32 +109,32 @@ onstart:
         one_sentence(check_writable, Path("results") / name, Path("figures") / name)
         # Held by this process until it ends, however it ends.
         one_sentence(lock_result, Path("results") / name)
-    # Jobs look at the same files, and on a cluster plan again.
+    # Jobs use the same facts about files, and on a cluster they plan again.
     identity.MEMORY.keep()
     imports.MEMORY.keep()
     # Containers often forbid bytecode, without which each job compiles all modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # CUDA may already be in use after some imports, and does not survive a fork then.
+    # Some imports may already use CUDA, which then does not survive a fork.
     if may_use_gpu(CONFIG.device):
         refuse_server()
     else:
         start_server(preloads(), CONFIG.threads)
         shell.prefix(prefix())
-    # For its limit of jobs a second Snakemake 9 looks for more a second after each look, once more
-    # for every job that has ended: in a smoke run 15,000 times, some 20 seconds of a core.
+    # To limit jobs per second, Snakemake 9 looks for more a second after each look, once more for
+    # every job that has ended: 15,000 times in a smoke run, some 20 seconds of a core.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
 
 
 def results_to_make():
-    """The results that files are to be made of: presets' own can be asked for by their paths."""
+    """The results for which files will be made: presets' own can be requested by their paths."""
     jobs = workflow.dag.needrun_jobs()
     found = {job.wildcards_dict.get("name", PLAN.name) for job in jobs if job.output}
     return sorted(found) or [PLAN.name]
 
 
 def preloads():
-    """What several of the jobs that are to run will import."""
+    """The modules that several of the jobs to run will import."""
     rules = [job.rule.name for job in workflow.dag.needrun_jobs()]
     several = {rule for rule in rules if rules.count(rule) > 1}
     runs = FOR_RUNS if several & {"run", "universes"} else ()
@@ -145,21 +145,21 @@ def preloads():
 def library(script, *modules):
     """Hash of a script and of the library files that the modules import.
 
-    A parameter of rules, so that an edit of what they mean reruns them. As inputs they would rerun
-    by the time of change, and Snakemake looks at every input of every job.
+    A parameter of rules, so that an edit of the script, or of what the library's code means, reruns
+    them. As inputs, files would count by modification time, and Snakemake checks all of every job.
     """
     text = (ROOT / "workflow" / "scripts" / script).read_bytes()
     return f"{hashlib.sha256(text).hexdigest()} {one_sentence(imports.closure_hash, *modules)}"
 
 
 def library_of(script, modules):
-    """The library of a script whose modules a function tells by the wildcards."""
+    """The `library` of a script whose modules are a function of the wildcards."""
     return lambda wildcards: library(script, *modules(wildcards))
 
 
 @cache
 def content(*files):
-    """Hash of files of the checkout, a parameter of rules: time does not count, content does."""
+    """Hash of files, a parameter of rules: their content counts, not their modification time."""
     try:
         return hashlib.sha256(
             b"\0".join(read_regular(Path(file)) for file in files)
@@ -197,7 +197,7 @@ def spec_of(wildcards):
 
 
 def data_files(wildcards, pairs, kind="npz"):
-    """The canonical files of some (dataset, source) pairs, or those with their provenance."""
+    """The canonical files of some (dataset, source) pairs, or their provenance files."""
     return [
         f"results/{wildcards.name}/data/{dataset}.{source}.{kind}"
         for dataset, source in pairs
@@ -212,10 +212,10 @@ def data_of(wildcards):
 
 
 def run_priority(wildcards):
-    """Higher for runs that are among the few of a figure, so that figures come out from the first.
+    """Higher for runs of a figure with few runs, so that figures appear from the start.
 
-    Of those that are among as many, the longest by their measured times come first, so that no
-    core waits for one at the end. All are below a figure's, which is made as soon as it can be.
+    Among equals, runs with the longest measured times come first, so that no core waits for one at
+    the end. All are below a figure's priority, so that it is made as soon as it can be.
     """
     plan, run = plan_of(wildcards.name), (wildcards.experiment, wildcards.point)
     behind = [plan.runs_of(figure) for figure in plan.points]
@@ -229,9 +229,9 @@ def run_modules(wildcards):
 
 
 def refuse_unrecorded(wildcards):
-    """Refuse files of other settings or code that Snakemake has no record of, and so would keep.
+    """Refuse files of a figure and its runs that were made from other settings or code.
 
-    Those of a figure and its runs.
+    Only those of which Snakemake has no record: it would keep them.
     """
     name, figure = wildcards.name, wildcards.figure
     plan, forced = plan_of(name), workflow.dag_settings
@@ -285,12 +285,12 @@ def paper_title(wildcards):
 
 
 def figure_title(wildcards):
-    """What Snakemake's own report calls a figure."""
+    """The labels of a figure in Snakemake's own report."""
     return {"figure": wildcards.figure, "title": figure_named(wildcards.figure).title}
 
 
 def figure_modules(wildcards):
-    """The modules that a figure is made with."""
+    """The modules that make a figure."""
     return ["feature_alignment.pipeline.figures.make", figure_module(wildcards.figure)]
 
 
@@ -301,12 +301,12 @@ def chosen(wildcards):
 
 
 def chosen_spec(wildcards):
-    """What verdicts and report are made of."""
+    """What verdicts and report are made from."""
     return plan_of(wildcards.name).selection_spec(chosen(wildcards))
 
 
 def chosen_files(pattern):
-    """The input function of the chosen figures' files, of which `{figure}` is the name."""
+    """The input function for the chosen figures' files; the pattern has `{name}` and `{figure}`."""
     return lambda wildcards: [
         pattern.format(name=wildcards.name, figure=f) for f in chosen(wildcards)
     ]
@@ -335,7 +335,7 @@ def chosen_verdicts(wildcards):
 
 
 def robustness_of(wildcards):
-    """What the multiverse found: where it is not asked for as it is, which no job makes."""
+    """The multiverse's verdicts; unless requested, existing ones, by a path that no job makes."""
     file = f"results/{wildcards.name}/robustness.csv"
     if {"multiverse", file} & {*TARGETS}:
         return [file]
@@ -349,18 +349,18 @@ def report_library(wildcards):
 
 
 def a_result(wildcards):
-    """No input of `verify`, which makes nothing: but there must be what it checks."""
+    """The empty input of `verify`, which makes nothing; the result that it checks must exist."""
     one_sentence(provenance_files, PLAN.name)
     return []
 
 
 def no_other(wildcards):
-    """The input of `compare` where no other result is named."""
+    """The input of `compare` if no other result is named."""
     refuse("compare: name another result: snakemake compare --config with=<name>")
 
 
 def shown_of_other(wildcards):
-    """Hash of what is shown of the result to compare with, which is taken as it is."""
+    """Hash of what is shown of the result to compare with, which is used as it is."""
     name = wildcards.other
     specs = sorted(Path("results", name, "runs").glob("*/*/spec.json"))
     pictures = sorted(Path("figures", name).glob("*.png"))
@@ -376,7 +376,7 @@ def replayed_runs():
 
 
 def kept_data(wildcards):
-    """The data that a run has read, as they are: no job makes these paths."""
+    """The data that a run has read, as they are: by absolute paths, which no job makes."""
     files = data_of(wildcards)
     for file in files:
         if not os.path.exists(file):

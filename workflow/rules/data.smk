@@ -7,7 +7,7 @@ rule dataset:
         provenance="results/{name}/data/{dataset}.{source}.provenance.json",
     log:
         "results/{name}/logs/data/{dataset}.{source}.log",
-    # First of all, so that what is wrong with data shows in the first minutes.
+    # First of all, so that faults in the data show in the first minutes.
     priority: 200
     localrule: True
     conda:

@@ -1,4 +1,4 @@
-# The multiverse: the papers' open settings, every claim judged in all universes of them.
+# The multiverse: every claim judged in all universes of the papers' open settings.
 
 
 rule universes:

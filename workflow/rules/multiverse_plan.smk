@@ -40,9 +40,9 @@ def groups_of(name):
 
 
 def group_claims(wildcards):
-    """The verdicts of each group; of one that is not selected those made at this preset, if any.
+    """The verdicts of each selected group, and of the others those made at this preset, if any.
 
-    These are taken as they are: no job makes their paths.
+    The latter are used as they are: by absolute paths, which no job makes.
     """
     selected, preset = groups_of(wildcards.name), plan_of(wildcards.name).config.preset
     found = []
@@ -58,7 +58,7 @@ def group_claims(wildcards):
 
 
 def gathered_spec(wildcards):
-    """What the multiverse's page says of the result."""
+    """What the multiverse's page says about the result."""
     preset = plan_of(wildcards.name).config.preset
     left_out = [
         group for group in MULTIVERSES if preset not in MULTIVERSES[group].sizes
@@ -84,7 +84,7 @@ def block_data(wildcards):
 
 
 def block_modules(wildcards):
-    """The modules that a block is run with."""
+    """The modules that run a block."""
     runs = [run for u in block_spec(wildcards)["universes"] for run in u["runs"]]
     own = sorted({experiment_module(run.partition("/")[0]) for run in runs})
     return ["feature_alignment.pipeline.multiverse.blocks", *own]
@@ -98,7 +98,7 @@ def group_files(wildcards, suffix):
 
 
 def group_spec(wildcards):
-    """What a group is judged by."""
+    """What a group's verdicts are made from."""
     plan, figures = plan_of(wildcards.name), MULTIVERSES[wildcards.group].figures
     told = plan.selection_spec(figures)
     kept = {key: told[key] for key in ("name", "preset", "figures")}
@@ -106,12 +106,12 @@ def group_spec(wildcards):
 
 
 def group_modules(wildcards):
-    """The modules that a group is judged with, and its figures' tables are made with."""
+    """The modules that judge a group and make its figures' tables."""
     own = [figure_module(figure) for figure in MULTIVERSES[wildcards.group].figures]
     return ["feature_alignment.pipeline.multiverse.make", *own]
 
 
 def open_settings(*groups):
-    """Hash of what some groups' files and the ledgers say."""
+    """Hash of the settings of some groups and of the ledgers."""
     said = [MULTIVERSES[group].model_dump_json() for group in groups]
     return hashlib.sha256("\0".join([*said, content(*ledgers())]).encode()).hexdigest()

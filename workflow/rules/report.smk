@@ -1,4 +1,4 @@
-# The report: one page with the figures, the verdicts, and what made them. And two results compared.
+# The report: one page with the figures, the verdicts, and what made them.
 
 
 rule report:

@@ -1,5 +1,5 @@
-# On a cluster: how much a run asks for, and which small points of an experiment share a submission.
-# A profile turns the sharing on with `group-components: points=<the most in one>`.
+# On a cluster: how much a run requests, and which small points of an experiment share a submission.
+# A profile enables sharing with `group-components: points=<the most in one>`.
 
 import csv
 import math
@@ -11,11 +11,11 @@ resource_scopes:
 
 
 FILLED = 10 * 60
-"""Measured seconds that fill a submission; what takes half of them has one of its own."""
+"""Measured seconds that fill a submission; a run of more than half of them has its own."""
 START = 30
-"""Seconds to start a run of a submission: Snakemake and PyTorch, from a disk that many share."""
+"""Seconds to start a run of a submission: Snakemake and PyTorch, from a shared disk."""
 MARGIN, LEAST = 3, 5
-"""How many times the measured seconds a small point may take, and its least limit in minutes."""
+"""How many times its measured seconds a small point may take, and its least limit in minutes."""
 
 
 @cache
@@ -34,7 +34,7 @@ def measured_seconds(spec):
 
 
 def small_seconds(spec):
-    """The measured seconds of a small point, its start among them; None of any other."""
+    """The measured seconds of a small point, including its start; None for any other."""
     seconds = measured_seconds(spec)
     return START + seconds if seconds is not None and seconds <= FILLED / 2 else None
 
@@ -57,7 +57,7 @@ def submissions(name):
 
 
 def submission_of(wildcards):
-    """The submission of a run; None, its own, where it is not small or the profile shares none."""
+    """The submission of a run; None, its own, if it is not small or the profile shares none."""
     if "points" not in workflow.group_settings.group_components:
         return None
     found = submissions(wildcards.name).get((wildcards.experiment, wildcards.point))
@@ -66,12 +66,12 @@ def submission_of(wildcards):
 
 
 def memory_of(wildcards, attempt):
-    """The memory of a run, more of it at each attempt."""
+    """The memory of a run, more at each attempt."""
     return CONFIG.resources.mem_mb * attempt
 
 
 def minutes_of(wildcards, attempt):
-    """The time limit of a run, longer at each attempt; a run goes on from its checkpoint."""
+    """The time limit of a run, longer at each attempt; a run resumes from its checkpoint."""
     seconds = small_seconds(spec_of(wildcards))
     if seconds is None:
         return CONFIG.resources.runtime * attempt

@@ -1,4 +1,4 @@
-"""Set the configured result beside another one."""
+"""Compare the configured result with another one."""
 
 from pathlib import Path
 

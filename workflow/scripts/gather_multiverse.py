@@ -1,4 +1,4 @@
-"""Put the verdicts of all groups' universes together, and write the page about them."""
+"""Combine the verdicts of all groups' universes, and write the page about them."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Set the runs that were made again beside those of the configured result."""
+"""Compare the runs that were made again with those of the configured result."""
 
 import shutil
 import sys
