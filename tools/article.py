@@ -1,15 +1,15 @@
-"""The article, typeset by Typst: whatever it states of our results comes from `evidence/`.
+"""Typeset the article by Typst: everything that it states of our results comes from `evidence/`.
 
     python tools/article.py            writes article/article.pdf, and article/facts.json on the way
     python tools/article.py --check    writes nothing; one sentence for each statement that is
-                                       untrue of the evidence, and for each claim that is not there
+                                       untrue of the evidence, and for each misprint not named
 
-`article/article.typ` asks for facts (`tools/facts.py`) by name, as
-`#ours("baratin2021.fig8.ratio")`. A sentence that states an outcome is
-tied to it, `#when("partly", "baratin2021.fig8.fourier_alignment")[...]`: it fails where the
-evidence says otherwise. No fact is computed by Typst, so the check needs no Typst. Names stand in
-quotes in the article itself, decimals and per cents are not typed there, its abstract states no
-outcome that is not tied, and no semicolon stands where Typst takes it for the end of a call.
+`article/article.typ` requests facts (`tools/facts.py`) by name, such as
+`#ours("baratin2021.fig8.ratio")`. A sentence that states an outcome is tied to it,
+`#when("partly", "baratin2021.fig8.fourier_alignment")[...]`, which fails if the evidence says
+otherwise. Typst computes no facts, so the check needs no Typst. In the article, names are in
+quotes, decimals and percentages are not typed by hand, the abstract states no outcome that is not
+tied, and no semicolon stands where Typst takes it for the end of a call.
 """
 
 import argparse
@@ -40,7 +40,7 @@ OUTCOME_WORDS = re.compile(r"\b(reproduced?|hold(s|ing)?|fail(s|ed)?|partly|unde
 
 @dataclass(frozen=True)
 class Call:
-    """A fact that the article asks for, and where."""
+    """A fact that the article requests, and where."""
 
     line: int
     name: str
@@ -55,7 +55,7 @@ class Call:
 
 
 def calls(source: str) -> Iterator[Call | UserError]:
-    """All that a source asks for, in its order; an error for what is not a name in quotes."""
+    """All requests of a source, in order; an error if an argument is not a name in quotes."""
     for found in re.finditer(rf"(?:#|\.\.)({'|'.join(ASKED)})\(", source):
         line = source.count("\n", 0, found.start()) + 1
         inside = ARGUMENTS.match(source, found.end())
@@ -68,7 +68,7 @@ def calls(source: str) -> Iterator[Call | UserError]:
 
 
 def answers(source: str, facts: Facts) -> tuple[dict[str, Any], list[str]]:
-    """What the source asks for, by the name of the question, and what is wrong with it."""
+    """The facts that the source requests, by the calls' keys, and the faults of the source."""
     found: dict[str, Any] = {}
     faults = []
     for call in calls(source):
@@ -86,7 +86,7 @@ def answers(source: str, facts: Facts) -> tuple[dict[str, Any], list[str]]:
 
 
 def _unnamed(source: str, facts: Facts) -> list[str]:
-    """Misprints and failures of mathematics that the article says nothing of."""
+    """Misprints and failures of mathematics that the article does not name."""
     rows = facts.selection("", "mathematics", "any")
     rows = rows[rows["verdict"].isin([Outcome.HOLDS_AS_CORRECTED, Outcome.FAILS])]
     return [
@@ -123,7 +123,7 @@ def _eaten(source: str) -> list[str]:
 
 
 def _loose(source: str) -> list[str]:
-    """Outcomes in the abstract that no tie holds."""
+    """Outcomes in the abstract that are not tied to the evidence."""
     found = re.search(r"#abstract\[(.*?)\n\]", source, re.DOTALL)
     if found is None:
         return ["the article has no abstract, #abstract[...]."]
@@ -138,7 +138,7 @@ def _loose(source: str) -> list[str]:
 
 
 def typeset(facts: dict[str, Any], target: Path) -> None:
-    """Write the facts for Typst, and the article, whose bytes depend on nothing else.
+    """Write the facts for Typst, and the article, whose bytes depend only on them and its source.
 
     Raises:
         UserError: if the compiler is missing.
@@ -156,7 +156,7 @@ def typeset(facts: dict[str, Any], target: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the tool; its exit status."""
+    """Run the tool; return its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only check what it states")
     given = parser.parse_args(arguments)

@@ -2,8 +2,8 @@
 
     python tools/compare_results.py OLD/results/quick NEW/results/quick
 
-Ends with status 1 if anything differs, and lists it. For a refactoring, whose numbers must stay;
-on one machine, since between processors the last bits differ.
+Lists what differs, and then exits with status 1. For refactorings, which must not change numbers;
+on one machine, since the last bits differ between processors.
 """
 
 import sys

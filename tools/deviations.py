@@ -1,18 +1,18 @@
-"""The numbers and verdicts in README, `docs/` and the papers' `deviations.md`, from `evidence/`.
+"""Update numbers and verdicts in README, `docs/` and papers' `deviations.md` from `evidence/`.
 
-    python tools/deviations.py            writes them where they stand
+    python tools/deviations.py            updates them in place
     python tools/deviations.py --check    writes nothing; fails if they are not current
 
-A mark is a comment, which no reader sees. In a paper's own text names of claims are written without
-the paper's.
+A mark is a comment, which readers do not see. In a paper's own text, names of claims are written
+without the paper's.
 
     <!--ours fig8.ratio ‰-->(5.9 ± 1.0) ‰<!---->     a fact of tools/facts.py, put between the marks
     <!--when partly fig8.fourier_alignment-->        ties the sentence before it to an outcome
     | ratio <!--row fig8.ratio ‰--> | 4 ‰ | (5.9 ± 1.0) ‰ | reproduced |
                                                      the last two cells: ours, and the verdict
 
-Of several sizes a fact is that of the largest at which the claim was judged, or, with `@quick` at
-its end, of the preset named. A claim that was judged nowhere yet gives a dash.
+A fact is that of the largest size at which the claim was judged or, with `@quick` at the end of the
+mark, of that result. A claim that was not judged yet gives a dash.
 """
 
 import argparse
@@ -41,7 +41,7 @@ ROW = re.compile(r"^(\|.*<!--row ([^|]*?)-->.*)\|([^|]*)\|([^|]*)\|$")
 
 
 class Filler:
-    """What fills the marks of one text; `faults` is what is wrong with them."""
+    """Fills the marks of one text; `faults` lists what is wrong with them."""
 
     def __init__(self, prefix: str, facts: Facts) -> None:
         self.prefix = prefix
@@ -49,7 +49,7 @@ class Filler:
         self.faults: list[str] = []
 
     def filled(self, text: str) -> str:
-        """The text with every mark's value as the evidence has it."""
+        """The text with every mark's value from the evidence."""
         lines = text.split("\n")
         return "\n".join(self._line(number, line) for number, line in enumerate(lines, 1))
 
@@ -61,7 +61,7 @@ class Filler:
                 return answer(found)
             except UserError as error:
                 self.faults.append(f"line {number}: {error}")
-            except (ValueError, LookupError):  # of quotes that are open, or of nothing at all
+            except (ValueError, LookupError):  # unclosed quotes, or no words at all
                 self.faults.append(f"line {number}: wrong arguments, {found[0]!r}.")
             return found[0]
 
@@ -93,7 +93,7 @@ class Filler:
             raise UserError(f"{name}: wrong arguments, {words.strip()!r}.") from error
 
     def _named(self, claims: Iterable[str]) -> list[str]:
-        """Claims by their whole names, and what `where` compares with as it is."""
+        """The full names of claims; "0" and "theirs", which `where` compares with, stay."""
         return [claim if claim in ("0", "theirs") else self.prefix + claim for claim in claims]
 
     def _value(self, found: re.Match[str]) -> str:
@@ -117,7 +117,7 @@ class Filler:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the tool; its exit status."""
+    """Run the tool; return its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only check that they are current")
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Griffe extension: docstrings as MkDocs is to read them."""
+"""Griffe extension that prepares docstrings for MkDocs."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import griffe
 
 
 class Docstrings(griffe.Extension):
-    """Shows the section `Example:` as code, and formulas such as E[a](x) as no links."""
+    """Shows the section `Example:` as code, and formulas such as E[a](x) not as links."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called with every object that has been read."""

@@ -1,7 +1,7 @@
-"""Hooks of MkDocs: pages that stand outside of docs/, and the API's.
+"""Hooks of MkDocs: pages from outside docs/, and the API's.
 
-Links are written for the repository. Here those to a file that is on the site lead to its page,
-and of the others only the text is kept.
+Links are written for the repository. On the site, a link to a file that is on the site leads to its
+page; of other links only the text is kept.
 """
 
 import ast
@@ -25,7 +25,7 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)
 
 
 def outside() -> dict[str, str]:
-    """Files of the site by their address, where they do not stand in docs/: path from the root."""
+    """Files of the site that are not in docs/: their paths from the root, by address."""
     deviations = LIBRARY.glob("papers/*/deviations.md")
     return {
         "index.md": "README.md",
@@ -43,7 +43,7 @@ def outside() -> dict[str, str]:
 
 
 def rooms() -> dict[str, list[str]]:
-    """The library's modules with anything public, by room; the papers' own are left out."""
+    """The library's public modules by room (top-level package), without the papers' own."""
     found: dict[str, list[str]] = {}
     for file in sorted(LIBRARY.rglob("*.py")):
         parts = file.relative_to(LIBRARY).with_suffix("").parts
@@ -88,7 +88,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what does not stand in docs/."""
+    """Add the pages that are not in docs/."""
     for address, path in outside().items():
         files.append(File.generated(config, address, abs_src_path=str(ROOT / path)))
     for address, content in api_pages().items():
@@ -97,7 +97,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make the links of a page lead to pages."""
+    """Make the links of a page lead to pages of the site."""
     parts = FENCED.split(markdown)
     parts[::2] = [
         LINK.sub(lambda m: _link(m, page.file.src_uri, files), part) for part in parts[::2]

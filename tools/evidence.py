@@ -1,26 +1,26 @@
-"""Finished results packed small into `evidence/`, and the pages that are generated from them.
+"""Pack finished results small into `evidence/`, and generate pages from them.
 
     python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...] [--add]
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
-        evidence/NAME; a folder is replaced whole, but for a multiverse of the same data, with
+        evidence/NAME; replaces the whole folder, except a multiverse of the same data, or with
         --add only the figures that were made
     python tools/evidence.py multiverse NAME [--at FOLDER] [--add]
-        packs the multiverse of the same data beside it, with the commits that it was made at; with
-        --add in the place of the same groups alone
+        packs the multiverse of the same data next to it, with the commits at which it was made;
+        with --add replaces only the same groups
     python tools/evidence.py again NAME [--at FOLDER]
-        records beside it that the result, or some of its figures, were made again, as on another
-        processor, and which verdicts differ; fails if any does; FOLDER may also be what was packed
-        elsewhere
+        records next to it that the result, or some of its figures, were made again, for example on
+        another processor, and which verdicts differ; fails if any does; FOLDER may also be a result
+        that was packed elsewhere
     python tools/evidence.py judge NAME
-        judges the packed tables by the present claims, as after an edit of a ledger
+        judges the packed tables by the current claims, for example after an edit of a ledger
     python tools/evidence.py redraw NAME [FIGURE ...]
-        draws pictures again from the packed tables, but for those of arrays, which are not packed
+        redraws pictures from the packed tables, except those of arrays, which are not packed
     python tools/evidence.py pages [--check]
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
-        metadata from evidence/, or fails if they are not what would be written
+        metadata from evidence/, or with --check fails if they are not current
 
 `packing.py` does the first three, `from_tables.py` the next two, `evidence_pages.py` the last;
-`packed.py` reads what is there.
+`packed.py` reads the evidence.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from feature_alignment.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the tool; its exit status."""
+    """Run the tool; return its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(required=True, dest="command")
     packing = commands.add_parser("pack", help="pack a finished result into evidence/")

@@ -58,7 +58,7 @@ AUTHORS = "The feature-alignment developers"
 
 
 def summary(verdicts: pd.DataFrame) -> str:
-    """The README's table: of each paper and kind, how many claims came out how."""
+    """The README's table: how many claims of each paper and kind have which verdict."""
     lines = [
         "| paper | claims | reproduced or holds | partly | not | undecided | not testable yet |",
         "|---|---|---|---|---|---|---|",
@@ -75,8 +75,8 @@ def summary(verdicts: pd.DataFrame) -> str:
 def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     """Below the table: how many undecided claims a smaller size decides by more networks, and how.
 
-    With no more networks, that one size is undecided and another is not may be chance, and so it
-    may be where the smaller size has another verdict on another processor.
+    Sizes without more networks do not count, since the difference may be chance, nor do those
+    whose verdict is another one on another processor.
     """
     papers_own = verdicts["kind"].isin(KINDS)
     undecided = papers_own & (verdicts["verdict"] == Outcome.UNDECIDED)
@@ -102,7 +102,7 @@ def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
 
 
 def weak(verdicts: pd.DataFrame) -> str:
-    """Below the table: how many verdicts by means rest on one value, or could well be turned."""
+    """Below the table: how many verdicts by means rest on one value, or could well change."""
     by_mean = verdicts["kind"].isin(set(KINDS) - {"mathematics"}) & verdicts["units"].isna()
     means = verdicts[by_mean & (verdicts["verdict"] != Outcome.NOT_TESTABLE)]
     one, close = (means["seeds"] == 1).sum(), means.apply(_is_close, axis=1).sum()
@@ -175,7 +175,7 @@ def _again(told: dict[str, Any], every: list[str]) -> str:
 
 
 def size_reasons(folder: Path) -> dict[str, str]:
-    """What goes with another verdict at another size, by claim: see `sizes.of_size`."""
+    """Reasons for different verdicts at different sizes, by claim; see `sizes.of_size`."""
     return yaml.safe_load((folder / "sizes.yaml").read_text(encoding="utf-8"))
 
 
@@ -346,7 +346,7 @@ def crate(packed: list[Packed], folder: Path) -> str:
 
 
 def pages(folder: Path) -> dict[Path, str]:
-    """What the generated pages should hold, by file."""
+    """The contents of the generated pages, by file."""
     packed = all_packed(folder)
     verdicts = best_verdicts(packed)
     readme = ROOT / "README.md"

@@ -1,8 +1,8 @@
-"""What texts may ask of `evidence/` by name: the article, and the papers' deviations.
+"""Facts from `evidence/` that texts (the article, the papers' deviations) request by name.
 
-The methods of `Facts` that are marked `@asked` are all that may be asked. Of several sizes a fact
-is that of the largest at which the claim was judged, or, with `@laptop` as the last word, of that
-one. What ties a sentence to an outcome (`when`, `where`, `given`) answers nothing, or refuses where
+Only the methods of `Facts` that are marked `@asked` can be requested. A fact is that of the largest
+size at which the claim was judged or, with `@laptop` as the last word, of that result. The ties of
+a sentence to an outcome (`when`, `where`, `given`) return an empty text, and raise a `UserError` if
 the evidence says otherwise.
 """
 
@@ -38,7 +38,7 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
 PERCENTAGES = {"near": rules.NEAR, "partly": rules.PARTLY, "agreement": rules.AGREEMENT}
 PERCENTAGES |= {"chance": rules.CHANCE}
 TAKEN = ("last", "first", "max", "min", "median")
-"""Which of a seed's values can be asked for."""
+"""The ways to reduce several values of a seed to one."""
 MISPRINT = "holds as corrected"
 SUPERSCRIPTS = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -46,7 +46,7 @@ ASKED: dict[str, Callable[..., Any]] = {}
 
 
 def asked(fact: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a method as one that a text may ask for by its name."""
+    """Mark a method as one that a text may request by its name."""
     ASKED[fact.__name__] = fact
     return fact
 
@@ -57,10 +57,10 @@ def _refuse(sentence: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a text may ask for.
+    """The facts that a text may request.
 
     Attributes:
-        packed: what is in `evidence`, the largest preset first.
+        packed: the results in `evidence`, the largest preset first.
         evidence: the folder itself.
     """
 
@@ -74,11 +74,11 @@ class Facts:
 
     @cached_property
     def robustness(self) -> pd.DataFrame:
-        """What the multiverse found of each claim, at the largest size at which it was run."""
+        """The multiverse's findings for each claim, at the largest size at which it was run."""
         return best_robustness(self.packed)
 
     def of_size(self, words: Sequence[str]) -> "tuple[Facts, list[str]]":
-        """Facts of one result alone, if the last word names it, as `@laptop`; the other words."""
+        """Facts of one result if the last word names it, such as `@laptop`; and the other words."""
         *others, last = words or [""]
         if not last.startswith("@"):
             return self, list(words)
@@ -110,7 +110,7 @@ class Facts:
         _refuse(f"{figure}: no such figure in evidence/; {suggestion(figure, known)}.")
 
     def selection(self, paper: str, kind: str, outcome: str) -> pd.DataFrame:
-        """Claims of a paper, a kind and an outcome; those of our own only by their kind."""
+        """Claims of a paper, a kind and an outcome; our own only if their kind is named."""
         for key, value, allowed in (
             ("paper", paper, ["", *papers()]),
             ("kind", kind, ["", "ours", *KINDS]),
@@ -135,7 +135,7 @@ class Facts:
 
     @asked
     def theirs(self, name: str, unit: str = "") -> str:
-        """The paper's number, as the ledger has it."""
+        """The paper's number from the ledger."""
         value = self.claim(name)["paper_value"]
         if math.isnan(value):
             _refuse(f"{name}: the paper states no number.")
@@ -143,7 +143,7 @@ class Facts:
 
     @asked
     def seeds(self, name: str) -> str:
-        """How many seeds there are."""
+        """The number of seeds."""
         return str(self.measured(name)["seeds"])
 
     @asked
@@ -161,8 +161,8 @@ class Facts:
         Args:
             figure: the figure, such as "baratin2021_fig13".
             metric: the metric.
-            where: what the rows have in other columns, as "depth=6"; and "take=last", or another of
-                TAKEN, where a seed has several values, by step.
+            where: values of other columns, such as "depth=6"; and "take=last", or another of TAKEN,
+                if a seed has several values, ordered by step.
         """
         for condition in where:
             if "=" not in condition:
@@ -203,7 +203,7 @@ class Facts:
 
     @asked
     def when(self, outcome: str, *names: str) -> str:
-        """Nothing, if all of these claims came out so."""
+        """An empty text if all of these claims have the outcome, else an error."""
         if outcome not in OUTCOMES or not names:
             _refuse(f"when: found {outcome!r}; {suggestion(outcome, list(OUTCOMES))}.")
         for name in names:
@@ -217,7 +217,7 @@ class Facts:
 
     @asked
     def where(self, left: str, sign: str, right: str) -> str:
-        """Nothing, if our mean is below or above another claim's, the paper's number or zero."""
+        """Empty if our mean is below or above another claim's, the paper's number or zero."""
         mean = float(self.measured(left)["ours"])
         if right == "theirs":
             bound = float(self.claim(left)["paper_value"])
@@ -232,10 +232,10 @@ class Facts:
 
     @asked
     def given(self, about: str, value: str) -> str:
-        """Nothing, if this is what is packed.
+        """An empty text if the value is that of what is packed, else an error.
 
-        `results`: the names of all; `multiverse`: of those with one; `devices`: what they ran on;
-        `stand-ins`: "all" if no data set is real, "none" if each is, else "some".
+        `results`: all names; `multiverse`: the names of those with one; `devices`: what they ran
+        on; `stand-ins`: "all" if no data set is real, "none" if each is, else "some".
         """
         data = [entry["stand_in"] for one in self.packed for entry in one.about["datasets"]]
         known = {
@@ -253,7 +253,7 @@ class Facts:
 
     @asked
     def count(self, paper: str = "", kind: str = "", outcome: str = "any") -> str:
-        """How many claims there are."""
+        """The number of claims."""
         return str(len(self.selection(paper, kind, outcome)))
 
     @asked
@@ -266,21 +266,21 @@ class Facts:
 
     @asked
     def percentage(self, name: str) -> str:
-        """A limit of the rules of verdicts."""
+        """A threshold of the rules for verdicts."""
         if name not in PERCENTAGES:
             _refuse(f"percentage: {suggestion(name, list(PERCENTAGES))}.")
         return written(f"{100 * PERCENTAGES[name]:g}", "%")
 
     @asked
     def picture(self, figure: str, width: str = "100%") -> dict[str, str]:
-        """The file of a figure, the result that it is of, and how wide it is to be."""
+        """The file of a figure, the result that it comes from, and the width to print it at."""
         one = self.largest(figure)
         file = (one.folder / "figures" / f"{figure}.png").relative_to(self.evidence.parent)
         return {"file": f"/{file}", "at": one.folder.name, "width": width}
 
     @asked
     def claims(self, *names: str) -> list[list[str]]:
-        """Rows of claims: what is stated, the paper's number, ours, the verdict and its size."""
+        """Rows of claims: statement, the paper's number, ours, seeds, verdict and its size."""
         rows = []
         for name in names:
             row = self.measured(name)
@@ -298,7 +298,7 @@ class Facts:
 
     @asked
     def erratum(self, name: str) -> list[str]:
-        """A misprint's place and name, and what its printed form gives and should."""
+        """A misprint's place and name, and what its printed form gives and should give."""
         self.when(MISPRINT, name)
         row = self.claim(name)
         asked_for = str(row["criterion"]).removeprefix("each value ").replace(" the paper's", "")
@@ -307,7 +307,7 @@ class Facts:
 
     @asked
     def summary(self) -> list[list[str]]:
-        """Of each paper and kind, how many claims came out how."""
+        """How many claims of each paper and kind have which verdict."""
         rows = []
         for key in papers():
             for kind, words in KINDS.items():
@@ -317,7 +317,7 @@ class Facts:
 
     @asked
     def figures(self, paper: str) -> list[list[str]]:
-        """Of each figure of a paper, how many claims came out how, and at which sizes."""
+        """How many claims of each figure of a paper have which verdict, and at which sizes."""
         own = self.selection(paper, "", "any")
         rows = []
         for figure in sorted(own["figure"].unique(), key=figure_order):
@@ -341,7 +341,7 @@ class Facts:
 
     @asked
     def again(self, result: str) -> str:
-        """How many verdicts came out the same wherever a result was made again."""
+        """How many verdicts were the same on each device where a result was made again."""
         told = next((one.again for one in self.packed if one.folder.name == result), [])
         if not told:
             _refuse(f"{result}: evidence/ has no record that it was made again.")
@@ -387,7 +387,7 @@ class Facts:
 
     @asked
     def unsettled(self) -> list[list[str]]:
-        """What the texts leave open: paper, figures, number of settings, and which."""
+        """The settings that the texts leave open: paper, figures, their number and names."""
         rows = {}
         for name, group in load_multiverses().items():
             labels = ", ".join(figure_label(f).removeprefix("Figure ") for f in group.figures)
@@ -408,7 +408,7 @@ def _cost(runs: pd.DataFrame) -> list[str]:
 
 
 def written(number: str, unit: str = "") -> str:
-    r"""A number in print: powers of ten raised, the unit once behind.
+    r"""A number in print: powers of ten raised, the unit once at the end.
 
     Example:
         >>> written("4.58e−15"), written("below 1e-09"), written("1.42 ± 0.12", "%")

@@ -1,6 +1,6 @@
-"""What can be made again of a packed result's tables, by the present code: verdicts and pictures.
+"""Remake the verdicts and pictures of a packed result from its tables, with the current code.
 
-`evidence/NAME/about.json` tells the commit at which they were, where it is not that of the runs.
+`evidence/NAME/about.json` records the commit at which this was done, if it is not the runs' own.
 """
 
 import json
@@ -23,10 +23,10 @@ from feature_alignment.pipeline.provenance import git_state
 
 
 def judge(packed: Packed) -> list[str]:
-    """Judge all claims by the present ledger; what came out otherwise than packed, in words.
+    """Judge all claims by the current ledger; return what differs from the packed, in words.
 
     Raises:
-        UserError: if the checkout has changes of its own.
+        UserError: if the checkout has uncommitted changes.
     """
     commit, plan = _commit(), _plan(packed)
     figures = {
@@ -49,12 +49,12 @@ def judge(packed: Packed) -> list[str]:
 
 
 def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
-    """Draw these pictures, or all; those that were drawn.
+    """Draw these pictures, or all; return the figures that were drawn.
 
     Pictures of arrays, which are not packed, stay as they are.
 
     Raises:
-        UserError: if the checkout has changes of its own, or there is no such figure.
+        UserError: if the checkout has uncommitted changes, or there is no such figure.
     """
     for figure in figures:
         if figure not in packed.about["figures"]:
@@ -92,7 +92,7 @@ def _commit() -> str:
 
 
 def _plan(packed: Packed) -> Plan:
-    unread = {name: {"source": "embedded"} for name in DATASETS}  # whatever was read then
+    unread = {name: {"source": "embedded"} for name in DATASETS}  # whatever was read for the runs
     return make_plan(
         resolve_config({"preset": packed.about["preset"], "datasets": unread}, ROOT / "workflow")
     )

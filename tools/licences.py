@@ -1,4 +1,4 @@
-"""Lists the licences of all locked packages in docs/licences.md, as the packages declare them."""
+"""List the licences of all locked packages in docs/licences.md, as the packages declare them."""
 
 import importlib.metadata
 import re
@@ -27,7 +27,7 @@ def locked(lock: str) -> dict[str, list[str]]:
 
 
 def licence(name: str) -> str:
-    """What an installed package declares: an expression, a classifier, or its licence file's head.
+    """The licence that an installed package declares: expression, classifier, or its file's head.
 
     Raises:
         ValueError: if it declares none.

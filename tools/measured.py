@@ -1,9 +1,9 @@
-"""Write what finished runs took into workflow/measured.csv, by which small ones share a submission.
+"""Write the times of finished runs to workflow/measured.csv, so that small ones share a submission.
 
     python tools/measured.py results/quick results/laptop
 
-Runs are known by the hash of their parameters. What was measured before stays, unless it was
-measured again; what was taken over from another result took no time, and is left out.
+Runs are identified by the hash of their parameters. Earlier measurements stay unless they are
+repeated; runs that were taken over from another result took no time, and are omitted.
 """
 
 import csv
@@ -22,7 +22,7 @@ COLUMNS = ("experiment", "parameters", "point", "seconds")
 def measured(result: Path) -> Iterator[dict[str, str]]:
     """A row for each run of a result: its seconds on an idle machine.
 
-    On a busy one more time passes than its threads are at work; on a GPU they wait.
+    On a busy CPU, elapsed time exceeds working time, which then counts; on a GPU, threads wait.
     """
     for provenance in result.glob("runs/*/*/provenance.json"):
         record = json.loads(provenance.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What is in `evidence/`: finished results, packed small, and the best that is known of a claim."""
+"""The contents of `evidence/`: finished results, packed small, and the best verdict on a claim."""
 
 import json
 import sys
@@ -37,10 +37,10 @@ class Packed:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What `about.json` says.
+        """The contents of `about.json`.
 
         Raises:
-            UserError: if the folder holds no packed evidence.
+            UserError: if the folder contains no packed evidence.
         """
         file = self.folder / "about.json"
         try:
@@ -55,36 +55,36 @@ class Packed:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """All of `claims.csv` as it is written, by claim."""
+        """All of `claims.csv` as text, by claim."""
         file = self.folder / "claims.csv"
         return pd.read_csv(file, dtype=str, keep_default_na=False).set_index("id")
 
     @property
     def runs(self) -> pd.DataFrame:
-        """The runs as `runs.csv` has them."""
+        """The runs, from `runs.csv`."""
         return pd.read_csv(self.folder / "runs.csv")
 
     @cached_property
     def claims(self) -> pd.DataFrame:
-        """The verdicts by claim; of settings that are not the preset's own there are none."""
+        """The verdicts by claim, without those for settings that differ from the preset's."""
         found = pd.read_csv(self.folder / "claims.csv", keep_default_na=True).set_index("id")
         return found[found["changed"].isna()]
 
     @cached_property
     def robustness(self) -> pd.DataFrame | None:
-        """What the multiverse found of each claim, where one was packed."""
+        """The multiverse's findings for each claim; None if no multiverse was packed."""
         file = self.folder / ROBUSTNESS
         return pd.read_csv(file).assign(at=self.folder.name) if file.exists() else None
 
     @property
     def again(self) -> list[dict[str, Any]]:
-        """What came out where the result was made again: see `confirm`."""
+        """The outcomes of making the result again, see `confirm`."""
         file = self.folder / AGAIN
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
 
     @property
     def settings(self) -> str:
-        """The settings that make it, but for where its data are."""
+        """The settings that make it, except for where its data are."""
         selected = self.about.get("selected")
         figures = f" figures={','.join(sorted(self.about['figures']))}" if selected else ""
         return f"preset={self.about['preset']}{figures}"
@@ -96,7 +96,7 @@ class Packed:
 
 
 def all_packed(folder: Path) -> list[Packed]:
-    """What is in `evidence`, the largest preset first."""
+    """The results in `evidence`, the largest preset first."""
     found = [Packed(path.parent) for path in folder.glob("*/about.json")]
     return sorted(found, key=lambda packed: (-packed.size, packed.folder.name))
 
@@ -117,7 +117,7 @@ def best_verdicts(packed: list[Packed]) -> pd.DataFrame:
 
 
 def best_robustness(packed: list[Packed]) -> pd.DataFrame:
-    """What the multiverse found of each claim, at the largest size at which some universe counted.
+    """The multiverse's findings for each claim, at the largest size at which some universe counted.
 
     A column `at` names the evidence.
     """
@@ -127,7 +127,7 @@ def best_robustness(packed: list[Packed]) -> pd.DataFrame:
 
 
 def counted(claims: pd.DataFrame) -> tuple[int, ...]:
-    """How many claims came out well, partly, badly, undecided, and not at all."""
+    """How many claims came out well, partly, badly, undecided, and untested."""
     count = Counter(claims["verdict"])
     return (
         sum(count[outcome] for outcome in GOOD),

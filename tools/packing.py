@@ -1,8 +1,8 @@
-"""Finished results packed small into `evidence/`, joined, and compared with those made again.
+"""Pack finished results small into `evidence/`, join them, and compare them with those made again.
 
-What is packed was made by a checkout without changes of its own, or none to the code that made it,
-with one version of each module; a stand-in in the place of data that the preset takes real has to
-be named.
+What is packed was made by a checkout without uncommitted changes, or without any to the code that
+made it, with one version of each module. Stand-ins for data that the preset takes real must be
+named.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from feature_alignment.pipeline.proof import read_provenance, verdicts_file, ver
 
 COLOURS = 256
 VISIBLE, VISIBLE_SHARE = 16, 0.005
-"""What a pixel may be off by, of 255, and the share of pixels that may be by more."""
+"""How far a pixel may be off, of 255, and the share of pixels that may be off by more."""
 TILE, TILE_SHARE = 32, 0.1
-"""Side of a square of pixels, and the share of any one's that may be: a colour bar is small."""
+"""Side of a square of pixels, and the share in any square that may be: a colour bar is small."""
 WITHHELD = "(a local copy)"
-"""In the place of a user's path, which tells nobody else anything."""
+"""Replaces a user's path, which means nothing to anybody else."""
 MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
 _OTHER_DATA = "is not the data of the packed result {name}; give what was made of the same."
 
@@ -47,18 +47,18 @@ _OTHER_DATA = "is not the data of the packed result {name}; give what was made o
 def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """Pack a finished result.
 
-    What was recorded of making it again before stays of the figures whose numbers stay.
+    Earlier records of making it again are kept for the figures whose numbers have not changed.
 
     Args:
         name: the result's name.
-        at: the folder that its `results` and `figures` stand in.
+        at: the folder that contains its `results` and `figures`.
         stand_ins: datasets that may be a stand-in although the preset takes the real one.
         target: the folder to write or to replace.
 
     Raises:
         UserError: if a file is not as its job wrote it, the code was that of a dirty checkout or of
-            several versions, the verdicts are those of other tables, or a dataset is a stand-in
-            that has not been named.
+            several versions, the verdicts belong to other tables, or a dataset is a stand-in that
+            has not been named.
     """
     verdicts, made, records = _checked(name, at)
     results, figures = (at.resolve() / part / name for part in ("results", "figures"))
@@ -78,7 +78,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     told["commits"] = sorted({*told["commits"], made["git"]["commit"]})
     told |= {"selected": True} if verdicts.parent.name == "selected" else {}
     _write_json(told, partial / "about.json")
-    if (target / "about.json").exists():  # the multiverse of the same data stays beside it
+    if (target / "about.json").exists():  # a multiverse of the same data is kept
         before = Packed(target).about
         same = all(before[key] == told[key] for key in ("preset", "datasets"))
         for file in MULTIVERSE if same else ():
@@ -92,20 +92,20 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
 
 
 def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
-    """Pack a result's figures into the packed result of that name, in the place of the same ones.
+    """Pack a result's figures into the packed result of that name, replacing the same ones.
 
-    What was recorded of making the packed result again stays of the figures whose numbers stay.
+    Records of making the packed result again are kept for figures whose numbers have not changed.
 
     Args:
         name: the result's name.
-        at: the folder that its `results` and `figures` stand in.
+        at: the folder that contains its `results` and `figures`.
         stand_ins: see `pack`.
         target: the folder with the packed result.
 
     Raises:
         UserError: if there is none; the result could not be packed by itself; its preset, versions,
-            data or changed settings are others; or a run of it is another than the packed one of a
-            figure that it does not have.
+            data or changed settings differ; or one of its runs differs from the packed one, which a
+            figure that it does not have shows, too.
     """
     packed = _packed(name, target)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
 
 
 def _renumbered(packed: Packed, added: Packed) -> set[str]:
-    """The added figures of which a claim came out otherwise, or is new."""
+    """The added figures with a claim that came out differently, or is new."""
     then, now = (one.rows[["figure", "verdict", "ours"]].sort_index() for one in (packed, added))
     return {
         figure
@@ -144,10 +144,10 @@ def _renumbered(packed: Packed, added: Packed) -> set[str]:
 def _of_others(
     packed: Packed, replaced: set[str], devices: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """What was recorded of making the result again, of figures that are not replaced.
+    """The records of making the result again, without the figures that are replaced.
 
-    With `devices`, they are replaced in what was made on these. How many values of the others
-    differed is not known: at most as many as of all.
+    With `devices`, they are replaced only in the records from these. How many values of the other
+    figures differed is not known: at most as many as of all.
     """
     left = []
     for told in packed.again:
@@ -227,7 +227,7 @@ def _check_fits(packed: Packed, added: Packed) -> None:
 
 
 def _dataset_of(change: Sequence[str]) -> str | None:
-    """The dataset whose setting a change is of, if it is of any's."""
+    """The dataset whose setting was changed, if the change is of a dataset."""
     section, _, rest = change[0].partition(".")
     return rest.split(".")[0] if section == "datasets" else None
 
@@ -237,7 +237,7 @@ def _runs_of(figure: str, preset: str) -> list[tuple[str, str]]:
 
 
 def _join_claims(packed: pd.DataFrame, added: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
-    """The packed claims, those of the figures replaced where they stand, new ones last."""
+    """The packed claims, those of the figures replaced in place, new ones last."""
     joined = pd.concat([packed[~packed["figure"].isin(figures)], added])
     order = [claim for claim in packed.index if claim in joined.index]
     order += [claim for claim in added.index if claim not in packed.index]
@@ -250,22 +250,22 @@ def _write_json(told: Any, file: Path) -> None:
 
 
 def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
-    """Record beside the packed result of that name that it was made again, and what came out.
+    """Record next to the packed result of that name that it was made again, and what came out.
 
-    Of a result with fewer figures these are compared.
+    If the result has fewer figures, only these are compared.
 
     Args:
         name: the result's name.
-        at: the folder that its `results` and `figures` stand in, or a folder that it was packed to
-            elsewhere.
+        at: the folder that contains its `results` and `figures`, or a folder that it was packed
+            into elsewhere.
         target: the folder with the packed result.
 
     Returns:
         the verdicts that differ, by claim: as packed, and as made again.
 
     Raises:
-        UserError: if there is no packed result, its preset, data or claims are others, or what was
-            made again could not be packed.
+        UserError: if there is no packed result, its preset, data or claims differ, or what was made
+            again could not be packed.
     """
     packed = _packed(name, target)
     with tempfile.TemporaryDirectory() as folder:
@@ -300,13 +300,13 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
 
 
 def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> None:
-    """Pack a finished multiverse beside the packed result of that name.
+    """Pack a finished multiverse next to the packed result of that name.
 
     Args:
         name: the result's name.
-        at: the folder that its `results` stand in.
+        at: the folder that contains its `results`.
         target: the folder with the packed result.
-        join: whether groups that are packed and that this multiverse has not are kept.
+        join: whether to keep packed groups that this multiverse does not have.
 
     Raises:
         UserError: if there is none, a file is not as its job wrote it, the code was that of a dirty
@@ -355,7 +355,7 @@ def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> No
 
 
 def _parts_left(target: Path, kept: pd.DataFrame) -> list[dict[str, Any]]:
-    """What is told of the parts of a packed multiverse, of the groups whose universes are kept."""
+    """The records of a packed multiverse's parts, limited to groups whose universes are kept."""
     parts = json.loads((target / "multiverse.json").read_text(encoding="utf-8"))
     for part in parts:
         left = [group for group in part["groups"] if group in set(kept["group"])]
@@ -373,7 +373,7 @@ def _packed(name: str, target: Path) -> Packed:
 
 
 def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict[str, Any]]]:
-    """The verdicts of a finished result, what made them, and what made all that they rest on."""
+    """The verdicts of a finished result, their provenance, and that of all that they rest on."""
     with contextlib.chdir(at):
         verify(name)
         verdicts = verdicts_file(name).resolve()
@@ -385,7 +385,7 @@ def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict
 
 
 def _records(results: Path, figures: Path) -> Iterator[Path]:
-    """What speaks for the runs, the data and the figures; not for reports and comparisons."""
+    """The provenance files of runs, data and figures; not of reports and comparisons."""
     for folder, pattern in ((results, "runs/*/*/"), (results, "data/*"), (figures, "*")):
         yield from sorted(folder.glob(f"{pattern}provenance.json"))
 
@@ -393,7 +393,7 @@ def _records(results: Path, figures: Path) -> Iterator[Path]:
 def _of_figures(
     records: dict[Path, dict[str, Any]], made: dict[str, Any]
 ) -> dict[Path, dict[str, Any]]:
-    """Of a result's records those of the figures that were judged, of their runs and their data."""
+    """A result's records of the figures that were judged, of their runs and of their data."""
     specs = [record["spec"] for record in records.values()]
     drawn = [spec for spec in specs if spec.get("figure") in made["figures"]]
     runs = {(point["experiment"], point["name"]) for spec in drawn for point in spec["points"]}
@@ -438,7 +438,7 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
 
 @cache
 def _code_of(commit: str, *modules: str) -> str | None:
-    """The hash of the code of modules as a commit of this checkout has it; None if it has not."""
+    """The hash of the code of modules at a commit of this checkout; None if there is none."""
     ask = "import sys; from feature_alignment.pipeline.imports import closure_hash as code"
     # The record may be a stranger's, and its code is run: only what led to this checkout.
     known = ["git", "-C", ROOT, "merge-base", "--is-ancestor", commit, "HEAD"]
@@ -505,7 +505,7 @@ def _compress(name: str, content: bytes, folder: Path) -> None:
 
 
 def shrink(picture: Path, folder: Path) -> None:
-    """A picture with few colours where that is not seen: heat maps would show bands."""
+    """Write a picture, with few colours if that is invisible: heat maps would show bands."""
     folder.mkdir(exist_ok=True)
     buffer = io.BytesIO()
     with Image.open(picture) as image:

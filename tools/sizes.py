@@ -1,6 +1,6 @@
 """Why a claim's verdict differs between sizes: too few networks, perhaps chance, or the size.
 
-The last needs a reason, which somebody has written: evidence/sizes.yaml.
+The last needs a reason, written by hand in evidence/sizes.yaml.
 """
 
 import math
@@ -17,7 +17,7 @@ from feature_alignment.pipeline.report.wording import measured_text
 
 @dataclass(frozen=True)
 class Size:
-    """What came out of a claim at one size.
+    """The outcome of a claim at one size.
 
     Attributes:
         at: the name of the evidence.
@@ -49,7 +49,7 @@ class Size:
 
 
 def too_few(one: Size, other: Size) -> Size | None:
-    """The size that is undecided although all agree, where all agree at the other, too."""
+    """The size that is undecided although all units agree at both sizes, if there is one."""
     if one.unanimous and other.unanimous:
         for size in (one, other):
             if size.row["verdict"] == Outcome.UNDECIDED:
@@ -61,8 +61,8 @@ def differ(one: Size, other: Size) -> bool:
     """Whether what was measured differs by more than networks of one size would.
 
     By Fisher's exact test of the votes, or because the means are more than two standard errors
-    apart. A single network's standard deviation is taken to be that of the other size's; with one
-    at either size nothing speaks for chance.
+    apart. A single network is taken to have the other size's standard deviation; with only one at
+    each size, nothing speaks for chance, and they differ.
     """
     sizes = one, other
     if all(size.counted for size in sizes):
@@ -80,9 +80,9 @@ def differ(one: Size, other: Size) -> bool:
 
 
 def disagreements(claims: Mapping[str, pd.DataFrame]) -> dict[str, list[Size]]:
-    """By claim the largest size at which it was judged, and the smaller ones of another verdict.
+    """For each claim, the largest size at which it was judged and smaller ones that disagree.
 
-    `claims` are those packed, by the evidence's name, the largest size first.
+    `claims` are the packed ones, by the evidence's name, the largest size first.
     """
     found: dict[str, list[Size]] = {}
     for at, rows in claims.items():
@@ -94,7 +94,7 @@ def disagreements(claims: Mapping[str, pd.DataFrame]) -> dict[str, list[Size]]:
 
 
 def of_size(largest: Size, smaller: Size) -> bool:
-    """Whether neither want of networks nor chance may account for the two verdicts."""
+    """Whether neither a lack of networks nor chance may explain the two verdicts."""
     return too_few(largest, smaller) is None and differ(largest, smaller)
 
 

@@ -1,13 +1,13 @@
-"""What the papers state, beside what is judged: `docs/coverage.md`, and the quotes of the ledgers.
+"""Compare the papers' statements with what is judged (`docs/coverage.md`); check the quotes.
 
 Each paper's `statements.yaml` lists every statement of the paper that a computation could check, in
 the paper's order, with the claims that judge it or the reason why none does:
 
     python tools/statements.py            writes docs/coverage.md
-    python tools/statements.py --check    fails if it is not what would be written
+    python tools/statements.py --check    fails if it is not current
     python tools/statements.py --quotes FOLDER
                                           fails if a claim's quote is not in the paper's text, any
-                                          FOLDER/<key>*.md, letters and digits alone compared
+                                          FOLDER/<key>*.md; compares letters and digits only
 """
 
 import argparse
@@ -96,7 +96,7 @@ def coverage(folder: Path) -> str:
     """A paper's part of the page.
 
     Raises:
-        UserError: if a statement names a claim that does not exist, or a claim judges none.
+        UserError: if a statement names a claim that does not exist, or no statement names a claim.
     """
     path = folder / "statements.yaml"
     ledger = load_ledger([folder / "claims.yaml"])
@@ -139,7 +139,7 @@ def one_line(text: str) -> str:
 
 def plain(text: str) -> str:
     """The letters and digits of a text, without its typesetting; Greek letters by their names."""
-    text = re.sub(r"</?[a-z][^<>]*>", "", text)  # tags, and no formula between < and >
+    text = re.sub(r"</?[a-z][^<>]*>", "", text)  # tags, but not a formula between < and >
     text = re.sub(
         r"\\(?:left|right|text|math\w+|operatorname|boldsymbol|bm|tilde|hat|bar|big+|quad|top)"
         r"(?![a-z])",
@@ -158,7 +158,7 @@ def plain(text: str) -> str:
 
 
 def missing_quotes(folder: Path, texts: Path) -> list[str]:
-    """Claims of a paper whose quote its text has not, in a sentence each.
+    """One sentence for each claim of a paper whose quote is not in the paper's text.
 
     Raises:
         UserError: if there is no text of the paper.
@@ -175,7 +175,7 @@ def missing_quotes(folder: Path, texts: Path) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write or check the page, or check the quotes; 1 if something is amiss."""
+    """Write or check the page, or check the quotes; return 1 if something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail if the page is not current")
     parser.add_argument("--quotes", type=Path, metavar="FOLDER", help="the papers' texts")

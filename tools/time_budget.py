@@ -1,16 +1,16 @@
-"""The runs of a result, the most valuable first, for as long as a machine can be had.
+"""Make the runs of a result, the most valuable first, for as long as a machine is available.
 
     python tools/time_budget.py spend MINUTES [--config KEY=VALUE ...] [--configfile FILE ...]
             [--first FIGURE ...] [--cores N] [--grace SECONDS] [--pack FILE] [-- SNAKEMAKE OPTIONS]
-        makes runs that are not finished, figure by figure: the figures of --first, then those of
-        whose claims most are judged for each minute. When the time is over, runs save their state
-        and end; the same command goes on from there.
+        makes unfinished runs, figure by figure: the figures of --first, then those with the most
+        judged claims per minute. When the time is over, runs save their state and end; the same
+        command resumes from there.
     python tools/time_budget.py merge FILE [--config KEY=VALUE ...] [--configfile FILE ...]
-        puts the runs and saved states of --pack's FILE among the results of this checkout.
+        adds the runs and saved states in --pack's FILE to the results of this checkout.
 
-A run is expected to take what it took before (workflow/measured.csv), or else what the other
-points of its experiment took, or else the limit of a run. What is merged was made from the same
-settings, code and data, to the hash; Snakemake then makes tables, pictures and verdicts of it.
+A run is expected to take what it took before (workflow/measured.csv), or else the median of the
+other points of its experiment, or else the limit of a run. What is merged has the same settings,
+code and data, by hash; Snakemake then makes tables, pictures and verdicts from it.
 """
 
 import argparse
@@ -48,13 +48,13 @@ from feature_alignment.training.checkpoint import read_state
 WORKFLOW = Path("workflow")
 FILES = ("spec.json", "metrics.csv", "arrays.npz", "provenance.json")
 SCRATCH = ".provenance.scratch"
-"""The folder of a run's saved states, beside its files."""
+"""The folder of a run's saved states, next to its files."""
 Run = tuple[str, str]
-"""An experiment and a point of it."""
+"""An experiment and one of its points."""
 
 
 def configured(options: argparse.Namespace) -> Plan:
-    """The plan of what the options configure, as Snakemake would plan it."""
+    """The plan of the options' configuration, as Snakemake would make it."""
     typed = read_entries(options.config)
     settings: dict[str, Any] = {}
     files = [Path("config.yaml"), *options.configfile]
@@ -67,7 +67,7 @@ def configured(options: argparse.Namespace) -> Plan:
 
 
 def folder_of(plan: Plan, run: Run) -> Path:
-    """Where a run's files stand."""
+    """The folder of a run's files."""
     return Path("results", plan.name, "runs", *run)
 
 
@@ -76,7 +76,7 @@ def _other_than_planned(plan: Plan, run: Run, record: Mapping[str, Any]) -> str:
 
 
 def is_finished(plan: Plan, run: Run) -> bool:
-    """Whether a run has all its files, of the plan's settings and this checkout's code."""
+    """Whether a run has all its files, from the plan's settings and this checkout's code."""
     files = [folder_of(plan, run) / name for name in FILES]
     if not all(file.exists() for file in files):
         return False
@@ -84,7 +84,7 @@ def is_finished(plan: Plan, run: Run) -> bool:
 
 
 def identity_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a saved state depends on, as provenance files have it."""
+    """What a saved state depends on, as in provenance files."""
     return json.loads(state["identity"].rpartition(" torch ")[0])
 
 
@@ -108,7 +108,7 @@ def expected_minutes(plan: Plan) -> dict[Run, float]:
 
 
 def in_order(plan: Plan, first: Sequence[str]) -> list[str]:
-    """The selected figures, those named first, then by judged claims for each expected minute."""
+    """The figures of `first`, then the other selected ones by judged claims per expected minute."""
     minutes = expected_minutes(plan)
 
     size = PRESETS.index(plan.config.preset)
@@ -129,10 +129,10 @@ def in_order(plan: Plan, first: Sequence[str]) -> list[str]:
 
 
 def spend(options: argparse.Namespace) -> int:
-    """Make what the time allows; returns the number of runs that are left.
+    """Make what the time allows; return the number of remaining runs.
 
     Raises:
-        UserError: if there is no time but for saving states, or another process makes the result.
+        UserError: if there is time only to save states, or another process is making the result.
     """
     if 60 * options.minutes <= options.grace:
         raise UserError(
@@ -140,11 +140,11 @@ def spend(options: argparse.Namespace) -> int:
             "that --grace leaves runs to save their state."
         )
     deadline = time.monotonic() + 60 * options.minutes
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end: as by Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as by Ctrl-C
     plan = configured(options)
     for figure in options.first:
         figure_named(figure)
-    os.close(lock_result(Path("results", plan.name)))  # Snakemake would be refused figure by figure
+    os.close(lock_result(Path("results", plan.name)))  # else Snakemake is refused at each figure
     given = ["--config", *options.config] if options.config else []
     given += ["--configfile", *map(str, options.configfile)] if options.configfile else []
     base = [sys.executable, "-m", "snakemake", "--cores", options.cores, "--keep-going"]
@@ -165,7 +165,7 @@ def spend(options: argparse.Namespace) -> int:
             )
             targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
             _run([*base, *targets], left, options.grace)
-    finally:  # also when it is told to end
+    finally:  # also after an interrupt
         if options.pack:
             pack(plan, options.pack)
     runs_left = {run for figure in order for run in unfinished(plan, figure)}
@@ -174,7 +174,7 @@ def spend(options: argparse.Namespace) -> int:
 
 
 def _run(command: Sequence[str], seconds: float, grace: float) -> None:
-    """Run a command for some seconds at the most, and as many more as it takes to save its state.
+    """Run a command for at most `seconds`, then give it at most `grace` more to save its state.
 
     Raises:
         KeyboardInterrupt: when it has ended after an interrupt.
@@ -191,7 +191,7 @@ def _run(command: Sequence[str], seconds: float, grace: float) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], grace: float) -> None:
-    """Tell a process and all that it has started to end, and kill what has not after a while."""
+    """Terminate a process and all its descendants, and kill what is alive after `grace` seconds."""
     all_of_it = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     for part in all_of_it:
         try:
@@ -221,7 +221,7 @@ def _parts(plan: Plan, run: Run) -> Iterator[Path]:
 
 
 def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """The files of a pack; `filter="data"` would do, but Python has it from 3.11.4 on only.
+    """Extract the files of a pack; `filter="data"` would do, but needs Python 3.11.4.
 
     Raises:
         TarError: for a member that leads out of the folder, or is neither a file nor a folder.
@@ -239,7 +239,7 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
 
 
 def merge_runs(options: argparse.Namespace) -> None:
-    """Put packed runs into their places, all that can be used; those finished here stay.
+    """Put packed runs into their places; those finished here stay.
 
     Raises:
         UserError: for the first run that is of other settings, code or data, or damaged; or if
@@ -284,14 +284,14 @@ def merge_runs(options: argparse.Namespace) -> None:
 
 
 def _forget(files: Sequence[str]) -> None:
-    """Remove what Snakemake knows of the files that stood in the place of these, if anything."""
+    """Remove Snakemake's records of the files that these have replaced, if any."""
     if files and Path(".snakemake").exists():
         command = [sys.executable, "-m", "snakemake", "--cleanup-metadata", *files]
         subprocess.run(command, capture_output=True, check=False)
 
 
 def _is_ahead(plan: Plan, run: Run, folder: Path, packed: Path) -> bool:
-    """Whether the state that is here is of use, and the packed one is not later of the same."""
+    """Whether the state here is usable, and the packed one is not a later one of the same run."""
     try:
         own = read_state(folder / packed.name)
         if _other_than_planned(plan, run, identity_of(own)):
@@ -319,7 +319,7 @@ def _checked(plan: Plan, folder: Path, file: Path) -> list[Mapping[str, Any]]:
         else:
             check_proof(folder / "provenance.json")
             records = [read_provenance(folder / "provenance.json")]
-    except Exception as error:  # of what is damaged, readers raise what they like
+    except Exception as error:  # readers of damaged files may raise anything
         raise UserError(
             f"{about}: is not as its job wrote it; make it and pack it again."
         ) from error
@@ -339,7 +339,7 @@ def _checked(plan: Plan, folder: Path, file: Path) -> list[Mapping[str, Any]]:
 
 
 def _check_data(plan: Plan, records: Iterable[Mapping[str, Any]], file: Path) -> None:
-    # Data that Snakemake prepares after the merge would have it make the merged runs again.
+    # If Snakemake prepared data after the merge, it would make the merged runs again.
     read = {pair for record in records for pair in record["inputs"].items()}
     if odd := [name for name, _ in read if not re.fullmatch(r"data/\w[\w.]*\.npz", name)]:
         raise UserError(f"{file}: a run has read {shortened(odd[0])}, which is no prepared data.")
@@ -372,7 +372,7 @@ def _cores(text: str) -> str:
 
 
 def _new_file(text: str) -> Path:
-    # Told now, since what is packed in the end has taken all of the time.
+    # Reported now, since the pack is written at the end, when all of the time is spent.
     file = Path(text).absolute()
     home = next(place for place in file.parents if place.exists())
     if file.is_dir() or not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
@@ -381,7 +381,7 @@ def _new_file(text: str) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says; returns the exit status, 3 if runs are left."""
+    """Run the command line; return the exit status, 3 if runs remain."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     commands = parser.add_subparsers(required=True)
     spending = commands.add_parser("spend", help="make runs for some minutes")

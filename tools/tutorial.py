@@ -1,8 +1,8 @@
-"""Write into docs/tutorial.md what its blocks print, and beside it the pictures that they save.
+"""Run the blocks of docs/tutorial.md; write what they print into it, and the pictures next to it.
 
     python tools/tutorial.py
 
-The blocks run one after the other; what stands below them from the last time is replaced.
+The blocks run one after the other; their earlier output is replaced.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ def executed(markdown: str) -> tuple[str, dict[str, bytes], dict[str, Any]]:
     """A page with what each of its Python blocks prints below it.
 
     Args:
-        markdown: the page; each block goes on from those before it.
+        markdown: the page; each block continues from those before it.
 
     Returns:
-        the page, the pictures that the blocks save, by name, and the names that they leave.
+        the page, the pictures that the blocks save, by name, and the variables that they define.
     """
     matplotlib.use("agg")
     pictures: dict[str, bytes] = {}
