@@ -1,10 +1,10 @@
-"""The tangent kernel of a ReLU network by neural-tangents, in an environment that has it.
+"""Compute the tangent kernel of a ReLU network by neural-tangents, in an environment that has it.
 
     python by_neural_tangents.py PROBLEM.npz KERNEL.npy THREADS
 
 Called by tangent_kernel.py. PROBLEM holds inputs "x" and, by layer, "weight0", "bias0", … Every
 implementation of `empirical_ntk_fn` is compiled and run once on the problem itself; then the
-fastest one is measured. Prints what it took as JSON.
+fastest one is reported. Prints its time and memory as JSON.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import time
 
 if __name__ == "__main__":
-    # JAX takes as many threads as it is allowed processors; Linux only.
+    # JAX uses as many threads as it may use processors; Linux only.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[3])])
 
 import jax

@@ -1,23 +1,23 @@
 """Time the PTK feature covariances of all layers of an MLP against `vmap(jacrev)`.
 
 Both are measured in the same process on the same inputs and must agree. The alternatives
-differentiate the outputs by a perturbation added to the pre-activations, one sample at a time
-under `torch.func.vmap`, and then contract the Jacobians:
+differentiate the outputs with respect to a perturbation added to the pre-activations, one sample at
+a time under `torch.func.vmap`, and then contract the Jacobians:
 
 - "vmap(jacrev), layer by layer": one such pass for each layer, as the released code of
   beaglehole2024 does for its figures;
-- "vmap(jacrev), all layers": one pass for all of them, kinder than the released code.
+- "vmap(jacrev), all layers": one pass for all of them, more favourable than the released code.
 
-Every way is listed at the chunk size that suits it best, in CPU seconds, with the operations of its
-matrix products and the share that it reaches of the machine's rate of a large product, measured in
-the same run.
+Every way is listed at its best chunk size, in CPU seconds, with the operations of its matrix
+products and the share that it reaches of the machine's rate for a large product, measured in the
+same run.
 
-What can be gained is bounded by the operations, since all ways spend their time in the same kind
-of products. For n samples, d inputs, L hidden layers of width k and c outputs (2 per
-multiplication, the readout's left out):
+The operations bound the gain, since all ways spend their time in the same kind of products. For n
+samples, d inputs, L hidden layers of width k and c outputs (2 per multiplication, without those of
+the readout):
 
 - ours: n(2dk + 2(L−1)k²) forward, c·n·2(L−1)k² backward, and 5/8 of c·n·2Lk² for the covariances,
-  whose lower triangle is hardly computed;
+  whose lower triangle is mostly not computed;
 - layer by layer: L+1 times the forward pass, L(L−1)/2 layers' backward passes in place of L−1,
   c·n·2Lk² for the covariances.
 
@@ -56,12 +56,12 @@ def ours(model: MLP, x: torch.Tensor, chunk_size: int) -> Covariances:
 
 
 def by_jacobians_of_all_layers(model: MLP, x: torch.Tensor, chunk_size: int) -> Covariances:
-    """Covariances from the Jacobians by perturbations of all pre-activations together."""
+    """Covariances from the Jacobians with respect to perturbations of all pre-activations."""
     return _contract(model, x, chunk_size, list(range(len(model.layers))))
 
 
 def by_jacobians_layer_by_layer(model: MLP, x: torch.Tensor, chunk_size: int) -> Covariances:
-    """Covariances from the Jacobian by a perturbation of one pre-activation after the other."""
+    """Covariances from the Jacobians with respect to one perturbation after the other."""
     found: Covariances = {}
     for index in range(len(model.layers)):
         found |= _contract(model, x, chunk_size, [index])

@@ -2,7 +2,7 @@
 
 The floor is a forward pass and c backward passes, which give gradients of activations only, and for
 each parameter the form of `gradients.position_gram` with the fewest multiplications, at the rate of
-a large product of matrices: no number is moved, nothing is planned, checked, or added up.
+a large matrix product. Moving numbers, planning, checking and adding up cost nothing.
 """
 
 import time
@@ -45,7 +45,7 @@ def floor(model: nn.Module, x: torch.Tensor) -> dict[str, float]:
 
 
 def run_passes(plan: CapturePlan, samples: Samples) -> None:
-    """A forward pass and c backward passes to all operations on parameters."""
+    """Run a forward pass and c backward passes to all operations on parameters."""
     with recorded(plan.function, plan.values, samples, plan.names) as recording:
         cotangents = one_hot_cotangents(recording.f)
         for _ in backpropagate(recording, list(plan.calls), cotangents):
@@ -67,7 +67,7 @@ def kernel_multiplications(plan: CapturePlan, few: Samples, n: int) -> float:
 def multiplications(uses: Sequence[Gradients], n: int, c: int) -> float:
     """The fewest multiplications for the kernel of a parameter by one of the three forms.
 
-    Biases cost nothing beside their weights, and rows of embeddings nothing to compare or form.
+    Biases cost nothing next to their weights, and rows of embeddings nothing to compare or form.
     """
     if not all_factors(uses):
         (first, *_) = uses

@@ -1,4 +1,4 @@
-"""What the benchmarks measure with; without PyTorch, since another environment uses it too."""
+"""Measuring functions of the benchmarks, without PyTorch: another environment uses them, too."""
 
 import multiprocessing
 import time
@@ -26,14 +26,14 @@ def reset_peak_memory() -> None:
 
 @contextmanager
 def cpu_seconds(times: list[float]) -> Iterator[None]:
-    """Append what the block takes."""
+    """Append the CPU seconds that the block takes."""
     start = time.process_time()
     yield
     times.append(time.process_time() - start)
 
 
 def measured(compute: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """A result, and what it took: the memory is the growth of this process."""
+    """A result with its time and memory; the memory is the growth of this process."""
     reset_peak_memory()
     memory, cpu, start = peak_memory(), time.process_time(), time.perf_counter()
     result = compute()
@@ -45,7 +45,7 @@ def measured(compute: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result from a process of its own, which has done nothing else."""
+    """The function's result from a new process, which has done nothing else."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     with ProcessPoolExecutor(1, context) as pool:

@@ -1,4 +1,4 @@
-"""What watching a training costs: seconds of a measurement beside those of an update.
+"""What monitoring a training costs: seconds of a measurement relative to those of an update.
 
     python benchmarks/monitor.py        writes benchmarks/monitor.csv
 
@@ -45,7 +45,7 @@ def networks() -> dict[str, tuple[nn.Module, torch.Tensor, torch.Tensor]]:
 
 
 def seconds(function: Callable[[], object], repetitions: int = REPETITIONS) -> float:
-    """CPU seconds of a call, the median of several after one that does not count."""
+    """CPU seconds of a call, the median of several after a warm-up call."""
     times = []
     for _ in range(repetitions + 1):
         start = time.process_time()

@@ -1,7 +1,7 @@
 """The networks that the benchmarks of the tangent kernel run on, all on one tensor.
 
-Own ones by width, and published architectures of one size, from their configurations. These need
-timm and transformers (`pip install -e .[zoo]`), which are imported when one is built.
+Our own networks by width, and published architectures of one size, from their configurations. The
+latter need timm and transformers (`pip install -e .[zoo]`), imported when one is built.
 """
 
 import os
@@ -30,7 +30,7 @@ class Network:
         build: the network of some width; published ones have one size.
         draw: n inputs.
         outputs: c.
-        package: what it needs beside the project's own dependencies.
+        package: what it needs in addition to the project's own dependencies.
     """
 
     build: Callable[[int], nn.Module]
@@ -136,7 +136,7 @@ def _gpt2() -> nn.Module:
     body = hf.GPT2ForSequenceClassification(
         hf.GPT2Config(**size, **ends, num_labels=10, pad_token_id=0)
     )
-    # Without a token for padding it does not look for one, which torch.func could not follow.
+    # Without a padding token it does not look for one, which torch.func could not follow.
     body.transformer.config = hf.GPT2Config(**size, **ends)
     return Logits(body, use_cache=False)
 

@@ -1,8 +1,8 @@
-"""How time and memory of the tangent kernel grow: one size varies, the others stay as they are.
+"""How time and memory of the tangent kernel grow if one size varies and the others are fixed.
 
-Every point is a process of its own on one thread. The numbers in the picture are slopes of
+Every point is measured in its own process on one thread. The numbers in the picture are slopes of
 straight lines through the last three points on logarithmic axes; hollow points were computed in
-blocks of samples, since the memory budget does not hold the gradients of all of them.
+blocks of samples, since the gradients of all samples exceed the memory budget.
 
     PYTHONPATH=src python benchmarks/tangent_growth.py
 
@@ -30,15 +30,15 @@ from feature_alignment.kernels.tangent import DEFAULT_BUDGET, tangent_kernel
 AXES = ("n", "c", "width", "depth", "tokens or pixels", "budget (MB)")
 QUANTITIES = {"cpu_seconds": "CPU seconds", "peak_growth_mb": "peak memory (MB)"}
 
-# What stays as it is, in the order of the axes. The default budget holds every point but those of
-# its own sweep.
+# The fixed sizes, in the order of the axes. The default budget suffices for every point except
+# those of its own sweep.
 _BUDGET = DEFAULT_BUDGET // 10**6
 FIXED = {
     "MLP": (100, 10, 256, 4, 1, _BUDGET),
     "VGG": (32, 10, 8, 19, 32**2, _BUDGET),
     "GPT": (32, 10, 64, 2, 64, _BUDGET),
 }
-# The first of five points, each twice the one before. VGGs come in two depths only.
+# The first of five points, each twice the one before. VGGs come in only two depths.
 FIRST = {
     "MLP": {"n": 32, "c": 4, "width": 128, "depth": 1, "budget (MB)": 1},
     "VGG": {"n": 8, "c": 4, "width": 4, "tokens or pixels": 32**2, "budget (MB)": 8},
@@ -58,7 +58,7 @@ def problem(name: str, sizes: Mapping[str, int]) -> tuple[nn.Module, torch.Tenso
 
 
 def measure(name: str, sizes: Mapping[str, int]) -> dict[str, float]:
-    """Compute one kernel in this process: what it took, and in how many blocks of samples."""
+    """Compute one kernel in this process; its time, memory, and number of blocks of samples."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, x = problem(name, sizes)
@@ -67,12 +67,12 @@ def measure(name: str, sizes: Mapping[str, int]) -> dict[str, float]:
     steps: list[float] = []
     options = {"memory_budget": 10**6 * sizes["budget (MB)"], "progress": steps.append}
     kernel, taken = measured(lambda: tangent_kernel(model, x, **options))
-    pairs = len(steps) // len(kernel.layers)  # of blocks, half of them
+    pairs = len(steps) // len(kernel.layers)  # pairs of blocks, without mirrored ones
     return {**taken, "blocks": round((8 * pairs + 1) ** 0.5 - 1) // 2}
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """One small picture for each size and quantity, the slope beside each line."""
+    """Draw a panel for each size and quantity, with the slope next to each line."""
     figure, panels = plt.subplots(2, 6, figsize=(17, 6), sharex="col", layout="constrained")
     for row, (quantity, label) in zip(panels, QUANTITIES.items(), strict=True):
         row[0].set_ylabel(label)

@@ -1,17 +1,17 @@
-"""Time and memory of the exact tangent kernel, beside other ways to it and what it could take.
+"""Time and memory of the exact tangent kernel, compared with other ways and with a lower bound.
 
     PYTHONPATH=src:PLACE python benchmarks/tangent_kernel.py --jax PYTHON
 
 The other ways are torch.func (vmap of jacrev, some samples at a time), a loop (one backward pass
-for each sample and output), NNGeometry and neural-tangents. The last two are no dependencies of
+for each sample and output), NNGeometry and neural-tangents. The last two are not dependencies of
 the project: PLACE is a folder with NNGeometry (`pip install --no-deps --target PLACE nngeometry`),
 PYTHON the interpreter of an environment with neural-tangents 0.6.5 and a JAX of its time
-(`pip install neural-tangents==0.6.5 "jax[cpu]==0.4.23" "numpy<2" "scipy<1.12"`). Rows of what is
-not there are left out, which the table says; so are the published models without timm and
+(`pip install neural-tangents==0.6.5 "jax[cpu]==0.4.23" "numpy<2" "scipy<1.12"`). Rows of missing
+packages are omitted, and the table says so; this includes the published models without timm and
 transformers (`pip install -e .[zoo]`).
 
-Every measurement is a process of its own, so that memory is its own. Results of all ways are
-compared with each other. `floor` says what ours could take at best. Writes
+Every measurement runs in its own process, so that memory is its own. The results of all ways are
+compared with ours. `floor` gives the least that ours could take. Writes
 benchmarks/tangent_kernel.csv and .md, or on a GPU (`--device cuda`) tangent_kernel_gpu.csv and .md:
 there seconds are compared, memory is the GPU's, and networks of the published width are added.
 """
@@ -41,7 +41,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from feature_alignment.kernels.tangent import tangent_kernel
 
 OURS, FUNC, LOOP = "ours", "torch.func", "loop"
-CALLS, SHORT = 3, 10  # calls of which the fastest counts, where the first takes fewer seconds
+CALLS, SHORT = 3, 10  # the fastest of CALLS counts if the first takes less than SHORT seconds
 NNGEOMETRY, NEURAL_TANGENTS = "NNGeometry", "neural-tangents"
 HERE = Path(__file__).resolve().parent
 
@@ -50,7 +50,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Case:
-    """A model on n samples, and the ways to measure on it; own models are of some width."""
+    """A model on n samples, and the ways to measure on it; our own models have a width."""
 
     model: str
     n: int
@@ -63,7 +63,7 @@ class Case:
         return f"{self.model}, width {self.width}" if self.width else self.model
 
 
-# The other ways run where they fit into 8 GB and a few minutes; NNGeometry has no embeddings.
+# The other ways run if they fit into 8 GB and a few minutes; NNGeometry has no embeddings.
 CASES = [
     Case("VGG19", 25, 16, (OURS, FUNC, LOOP, NNGEOMETRY)),
     Case("VGG19", 100, 16),
@@ -86,7 +86,7 @@ CASES = [
     Case("TransformerEncoder", 24),
     Case("LSTM", 50),
 ]
-# Where the Jacobians of the other ways fit, into some 25 GB.
+# Cases in which the Jacobians of the other ways fit into some 25 GB.
 GPU_CASES = [
     Case("VGG19", 25, 64, (OURS, FUNC, NNGEOMETRY)),
     Case("ResNet18", 50, 64, (OURS, FUNC, NNGEOMETRY)),
@@ -107,7 +107,7 @@ def by_torch_func(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
     jacobian = torch.func.vmap(torch.func.jacrev(f), in_dims=(None, 0))
     rows: dict[str, torch.Tensor] = {}
-    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no other attention
+    with sdpa_kernel(SDPBackend.MATH):  # vmap supports no other attention
         for start in range(0, len(x), 8):  # a few samples at a time, so that their graphs fit
             for name, block in jacobian(values, x[start : start + 8]).items():
                 if name not in rows:
@@ -174,7 +174,7 @@ def problem(case: Case, device: str = "cpu") -> tuple[nn.Module, torch.Tensor]:
 
 
 def measured_on_gpu(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
-    """As `measured`, with the GPU's memory, and all that was started on it awaited."""
+    """Like `measured`, with the GPU's memory, after everything started on it has finished."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before, start = torch.cuda.memory_allocated(), time.perf_counter()
@@ -189,7 +189,7 @@ def measured_on_gpu(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, 
 
 
 def measure(case: Case, way: str, path: str, threads: int, device: str) -> Row:
-    """Compute one kernel in this process, save it, and tell what it took.
+    """Compute one kernel in this process, save it, and return its time and memory.
 
     Times are the fastest call's, memory is the first's.
     """
@@ -206,7 +206,7 @@ def measure(case: Case, way: str, path: str, threads: int, device: str) -> Row:
 
 
 def measure_floor(case: Case, threads: int, device: str) -> Row:
-    """What our kernel takes at best, in CPU seconds and so on a CPU only, and the parameters."""
+    """The least that our kernel takes, in CPU seconds (on a CPU only), and the parameters."""
     torch.set_num_threads(threads)
     model, x = problem(case)
     best = floor(model, x) if device == "cpu" else {}

@@ -1,7 +1,7 @@
 """Time a training step of the linearised and the factorised model against the plain network's.
 
-The networks and batches of lejeune2024's earlier version, Figure 4. Steps of the three models
-alternate in one process; CPU time is reported, which other load disturbs least.
+Networks and batches are those of Figure 4 in lejeune2024's earlier version. Steps of the three
+models alternate in one process; CPU time is reported, which other load disturbs least.
 
 Run from the root of the checkout:
 

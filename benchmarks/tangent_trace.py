@@ -2,8 +2,8 @@
 
 Both are measured in the same process, alternating, on 32×32 images with 10 classes, in CPU
 seconds. A training step is a forward pass, the cross-entropy, a backward pass and an update of SGD
-with momentum. Also measured: the c backward passes alone that the trace needs at least, and the
-plan, which is made once for many traces.
+with momentum. Also measured are the forward and c backward passes alone, which the trace needs at
+least, and the plan, which is made once for many traces.
 
 Run from the root of the checkout:
 
