@@ -1,6 +1,6 @@
 """Commands that make one experiment or figure without Snakemake, or describe the configuration.
 
-`run` and `figure`, for example for a debugger, write to `results/by_hand` and so never replace a
+`run` and `figure`, useful in a debugger, write to `results/by_hand` and so never replace a
 workflow's result. `table` and `draw` remake files of a workflow's result from its runs and tables.
 """
 

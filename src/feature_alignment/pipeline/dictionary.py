@@ -184,7 +184,7 @@ def _row(cells: Iterable[str]) -> str:
 def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
     """Write the Frictionless Data Package (version 2) of a result's tables to a JSON file.
 
-    The tables are `<figure>.csv`, each with an NPZ of arrays beside it.
+    The tables are `<figure>.csv`, each with an NPZ of arrays next to it.
     Source: https://datapackage.org/standard/data-package.
     """
     files = [Path(table) for table in tables]

@@ -1,4 +1,4 @@
-"""The plan: which runs and figures a configuration asks for.
+"""The plan: which runs and figures a configuration requests.
 
 Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 """
@@ -28,7 +28,7 @@ from feature_alignment.pipeline.spec import Spec, datasets_used
 
 @dataclass(frozen=True)
 class Plan:
-    """What a configuration asks for."""
+    """The runs and figures that a configuration requests."""
 
     config: Config
     figures: tuple[str, ...]  # the selected figures
@@ -64,7 +64,7 @@ class Plan:
         }
 
     def _sizes_of(self, figure: str) -> list[str]:
-        """The integer parameters that differ from those of the preset `paper`, in parentheses.
+        """The integer parameters that differ from preset `paper`, whose values are in parentheses.
 
         Runs are compared by name or, if there are as many in the preset, by position; otherwise
         their number is a size, too. Seeds and settings of measurements and checks are not sizes.

@@ -41,7 +41,7 @@ class Criterion(Section):
     Attributes:
         comparator: near: at the paper's number. above: more than `low`. below: less than `high`.
             between: from `low` to `high`.
-        why: the reason for this bound or tolerance; near a number follows the rules, without one.
+        why: the reason for this bound or tolerance; a number near by the rules needs none.
         each: whether single values are judged, of each seed and each draw (see `Claim.over`),
             rather than the mean over seeds. In mathematics each value must pass anyway.
         tolerance: for near in mathematics: the numerical accuracy, in the unit of the number.
@@ -99,8 +99,8 @@ class Claim(Section):
             layers or datasets.
         independent: a column whose values are independent of each other within a seed, such as
             datasets.
-        first: columns whose list in `select` gives alternatives, the first of which that the table
-            has is read; for values named by settings that the paper leaves open.
+        first: columns whose list in `select` gives alternatives: the first that the table has is
+            read. For values that are named by settings that the paper leaves open.
         corrected: for a misprint, the rows of its corrected form, as what differs from `select`.
         was: the criteria that were changed, oldest first.
     """

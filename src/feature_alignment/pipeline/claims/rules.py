@@ -20,7 +20,7 @@ for the paper's one value, that over all our single values. *Partly* within 25 %
 *Sizes* (a bound without `each`): *reproduced* if the mean keeps the bound, *partly* if it misses it
 by at most 25 % of it. A bound of 0 is a direction: no mean is partly on its other side.
 
-Verdicts by the mean need no minimum of seeds: one network can decide them. The reason says so if
+Verdicts by the mean need no minimum of seeds: one network can decide them. The reason notes it if
 the mean is within one standard error of what decides. Each pair of seed and dataset counts as a
 unit, though seeds of one dataset mostly agree: the sign test then says less than its level.
 
@@ -66,7 +66,7 @@ class Finding:
     # The number of units that agree, if a sign test was made; `units`: of how many.
     agreeing: int | None = None
     units: int | None = None
-    p_value: float | None = None  # probability of as many if each agreed by chance
+    p_value: float | None = None  # probability of at least as many by chance
     share: float | None = None  # the share of the values that agree, if a sign test was made
 
 
