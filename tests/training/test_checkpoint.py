@@ -246,8 +246,18 @@ def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
 
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no file that is always full")
-def test_a_full_disk_is_told_as_such_and_leaves_nothing(tmp_path):
-    (tmp_path / f".{os.getpid()}.seed0.pt").symlink_to("/dev/full")
+def test_a_full_disk_is_told_as_such_and_leaves_nothing(tmp_path, monkeypatch):
+    partial = tmp_path / f".{os.getpid()}.seed0.pt"
+    partial.symlink_to("/dev/full")
+    unlinked, unlink = [], pathlib.Path.unlink
+
+    def unlink_but_at_first(path, **options):  # where it removes links
+        if unlinked:
+            unlink(path, **options)
+        unlinked.append(path)
+
+    monkeypatch.setattr(pathlib.Path, "unlink", unlink_but_at_first)
     with pytest.raises(OSError, match="No space left on device"):
         Checkpoints(tmp_path, "mine").save("seed0", {"rows": [1.0]})
     assert list(tmp_path.iterdir()) == []
+    assert unlinked == [partial, partial]
