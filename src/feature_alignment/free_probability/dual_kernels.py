@@ -27,24 +27,8 @@ def _relu(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
     return norms * (torch.sqrt(1 - cosine**2) + (pi - angle) * cosine) / (2 * pi)
 
 
-def _step(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
-    return (pi - torch.arccos(_cosine(uu, vv, uv))) / (2 * pi)
-
-
-def _linear_step(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
-    return 1 / 4 + _cosine(uu, vv, uv) / (2 * pi)  # φ′(u) ≈ 1/2 + u/√(2π S_uu)
-
-
 def _cosine(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
     return torch.clamp(uv / torch.sqrt(uu * vv), -1, 1)
-
-
-def _erf(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
-    return 2 / pi * torch.arcsin(2 * uv / torch.sqrt((1 + 2 * uu) * (1 + 2 * vv)))
-
-
-def _erf_derivative(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
-    return 4 / pi / torch.sqrt((1 + 2 * uu) * (1 + 2 * vv) - 4 * uv**2)
 
 
 def _exponential(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
@@ -53,9 +37,14 @@ def _exponential(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.
 
 DUALS: dict[str, Dual] = {
     "quadratic": Dual(lambda uu, vv, uv: uu * vv + 2 * uv**2, lambda uu, vv, uv: 4 * uv),
-    "relu": Dual(_relu, _step),
-    "relu_linearised": Dual(_relu, _linear_step),
-    "erf": Dual(_erf, _erf_derivative),
+    "relu": Dual(_relu, lambda uu, vv, uv: (pi - torch.arccos(_cosine(uu, vv, uv))) / (2 * pi)),
+    "relu_linearised": Dual(  # φ′(u) ≈ 1/2 + u/√(2π S_uu)
+        _relu, lambda uu, vv, uv: 1 / 4 + _cosine(uu, vv, uv) / (2 * pi)
+    ),
+    "erf": Dual(
+        lambda uu, vv, uv: 2 / pi * torch.arcsin(2 * uv / torch.sqrt((1 + 2 * uu) * (1 + 2 * vv))),
+        lambda uu, vv, uv: 4 / pi / torch.sqrt((1 + 2 * uu) * (1 + 2 * vv) - 4 * uv**2),
+    ),
     "exponential": Dual(_exponential, _exponential),
 }
 """By activation: h², max(h, 0), max(h, 0) with φ′ replaced by its linear part (the first two

@@ -248,10 +248,7 @@ def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> 
 
 
 def _pulled_back(
-    recording: Recording,
-    operand: Operand,
-    transposed: Sequence[int] | None,
-    gradients: Gradients,
+    recording: Recording, operand: Operand, transposed: Sequence[int] | None, gradients: Gradients
 ) -> dict[str, torch.Tensor]:
     """Gradients of an operand's parameters, each (n, c, p), from the gradients of the operand."""
     shape = recording.graph.shape(operand.source)

@@ -54,10 +54,7 @@ def recorded(
         for name in every if function.requiring else names:
             values[name] = values[name].detach().requires_grad_()
         leaves = {name: values[name] for name in names}
-        with (
-            function.followed(values, names) as originals,
-            function.installed(values) as run,
-        ):
+        with function.followed(values, names) as originals, function.installed(values) as run:
             with torch.enable_grad():
                 f, copies = outputs_of(run, samples)
             if not f.requires_grad:

@@ -36,12 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def measure_checkpoints(
-    model: nn.Module,
-    x: Any,
-    y: Any,
-    files: Mapping[int, Path],
-    out: Path,
-    **options: Any,
+    model: nn.Module, x: Any, y: Any, files: Mapping[int, Path], out: Path, **options: Any
 ) -> Monitor:
     """Measure a model at each of its checkpoints, and save the record to `out` after each.
 

@@ -30,7 +30,6 @@ from feature_alignment.instrument.record_state import (
     ABOUT,
     METRICS,
     STATE,
-    buffers_of,
     identity,
     model_at,
     saved_state,
@@ -153,7 +152,8 @@ class Monitor:
         self._recorder = Recorder()
         saved = saved_state(state)
         self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
-        self._buffers = buffers_of(model) if saved is None else dict(saved["buffers"])
+        buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+        self._buffers = buffers if saved is None else dict(saved["buffers"])
         start = self.initial | self._buffers
         with self._looking(), nullcontext() if saved is None else model_at(model, start):
             self._probes = [

@@ -69,11 +69,6 @@ def saved_state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, An
     return state
 
 
-def buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of a model's buffers by name."""
-    return {name: value.detach().clone() for name, value in model.named_buffers()}
-
-
 @contextmanager
 def model_at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
     """Give the model other parameters and buffers within the context.

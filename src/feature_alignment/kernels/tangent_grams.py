@@ -7,11 +7,7 @@ import numpy as np
 import torch
 
 from feature_alignment.arrays import Matrix
-from feature_alignment.kernels.alignment import (
-    LabelAlignmentForm,
-    centre_kernel,
-    label_alignment,
-)
+from feature_alignment.kernels.alignment import LabelAlignmentForm, centre_kernel, label_alignment
 from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalues
 
 

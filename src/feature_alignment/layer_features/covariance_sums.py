@@ -56,7 +56,10 @@ class CovarianceSums:
         owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
-            recordings = [self._recorded(point, samples[span], owners) for point in self.points]
+            recordings = []
+            for point in self.points:
+                with recorded(self.function, point, samples[span], owners) as recording:
+                    recordings.append(recording)
             uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
             for name in uses.keys() ^ (self.uses or uses).keys():
                 raise ValueError(_UNLIKE.format(name))
@@ -117,12 +120,6 @@ class CovarianceSums:
                 if count != self.counts.setdefault(name, max(1, int(count))):
                     raise ValueError(_UNLIKE.format(name))
             _add_upper_triangle(products[name], delta)
-
-    def _recorded(
-        self, point: Parameters, samples: Samples, owners: Mapping[str, str]
-    ) -> Recording:
-        with recorded(self.function, point, samples, owners) as recording:
-            return recording
 
     def _measured(
         self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool

@@ -192,13 +192,9 @@ def run_experiment(
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)
-    return Result(_tidy(rows, about), arrays, dict(seconds))
-
-
-def _tidy(rows: list[dict[str, Any]], about: str) -> pd.DataFrame:
     metrics = pd.DataFrame(rows)
     metrics = metrics.reindex(columns=[*COLUMNS, *metrics.columns.difference(COLUMNS, sort=False)])
-    return metrics
+    return Result(metrics, arrays, dict(seconds))
 
 
 def _refuse_not_finite(rows: list[dict[str, Any]], seed: int, about: str) -> None:

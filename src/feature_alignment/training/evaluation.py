@@ -40,11 +40,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     measurement that draws from them, too, must not advance them.
     """
     devices = {p.device for _, p in model.named_parameters() if p.device.type == "cuda"}
-    with (
-        RUNNING,
-        torch.random.fork_rng(devices=sorted(devices, key=str)),
-        evaluation_mode(model),
-    ):
+    with RUNNING, torch.random.fork_rng(devices=sorted(devices, key=str)), evaluation_mode(model):
         _without_gradients(model)
         python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (others use it)
         try:

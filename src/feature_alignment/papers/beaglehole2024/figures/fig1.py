@@ -9,11 +9,7 @@ PANELS = {  # titles, the metric of the similarity with the NFM, and the paper's
     "egop": ("EGOP", "nfm_egop", None),
     "nfm": ("NFM  $F = W^\\top W$", None, None),
     "agop": ("AGOP  $G = W^\\top K W$", "nfc", "fig1.nfc"),
-    "random_conjugate_agop": (
-        "$W^\\top Q W$",
-        "nfc_random_conjugate",
-        "fig1.nfc_random_conjugate",
-    ),
+    "random_conjugate_agop": ("$W^\\top Q W$", "nfc_random_conjugate", "fig1.nfc_random_conjugate"),
 }
 
 
