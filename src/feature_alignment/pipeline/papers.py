@@ -5,7 +5,7 @@ A paper is one folder in `feature_alignment.papers` or in a user's folder, see `
     paper.py        PAPER: title, authors, where it appeared
     parameters.py   one class of parameters for each experiment
     experiments/    <name>.py with run_seed(run) for each experiment
-    figures/        modules with FIGURES, a tuple of figures
+    figures/        modules with a FIGURE, or several in the tuple FIGURES
     presets/        <preset>.yaml: the experiments' sizes
     claims.yaml     the numbers and statements that are judged
     metrics.yaml    what columns, metrics and arrays mean
@@ -212,20 +212,16 @@ def _figures_of(paper: str) -> dict[str, tuple[Figure, str]]:
     return dict(sorted(found.items(), key=lambda item: figure_order(item[0])))
 
 
-def _figures_in(module: ModuleType, file: Path) -> tuple[Figure, ...]:
-    listed = getattr(module, "FIGURES", ())
-    if not _are_figures(listed):
-        raise UserError(f"{file}: FIGURES: found {kind(listed)}, a tuple of Figures is needed.")
-    known = {id(figure) for figure in listed}
+def _figures_in(module: ModuleType, file: Path) -> list[Figure]:
+    # Those that it holds, each once: by themselves or in a tuple, of any name.
+    found: dict[int, Figure] = {}
     for name, value in vars(module).items():
-        several = value if _are_figures(value) else (value,)
-        if any(isinstance(item, Figure) and id(item) not in known for item in several):
-            raise UserError(f"{file}: {name}: holds a Figure that is not in the tuple FIGURES.")
-    return tuple(listed)
-
-
-def _are_figures(value: object) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(item, Figure) for item in value)
+        several = value if isinstance(value, tuple | list) else (value,)
+        figures = [item for item in several if isinstance(item, Figure)]
+        if name == "FIGURES" and len(figures) < len(several):
+            raise UserError(f"{file}: FIGURES: found {kind(value)}, a tuple of Figures is needed.")
+        found |= {id(figure): figure for figure in figures}
+    return list(found.values())
 
 
 def figure_order(name: str) -> tuple[str, float, str]:

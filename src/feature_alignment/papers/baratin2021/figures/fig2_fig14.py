@@ -207,11 +207,9 @@ FIGURES = (
         "and 160. Solid: a batch of training images, dashed: of test images. The axis begins at "
         "iteration 0, before the first update, the paper's near iteration 10; eigenvalues can fall "
         "until iteration 10 to 75, in one network 113. Dotted lines: what the paper states of the "
-        "first column's "
-        "largest eigenvalue, as a multiple of the first measured from iteration 10 on, lowest "
-        "effective rank, as a share of that at iteration 0, and highest T₄₀, and of the last one's "
-        "rank; an arrow: beyond the axis. "
-        f"{OVER_SEEDS}",
+        "first column's largest eigenvalue, as a multiple of the first measured from iteration 10 "
+        "on, lowest effective rank, as a share of that at iteration 0, and highest T₄₀, and of the "
+        f"last one's rank; an arrow: beyond the axis. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.2, 0.5), rates=(USUAL_RATE,)),
         table=table,
         draw=partial(draw, rate=USUAL_RATE, name="fig2"),

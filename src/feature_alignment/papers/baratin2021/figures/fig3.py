@@ -88,21 +88,18 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig3",
-        title="Tangent features align with the labels during training",
-        caption="Training of VGG19 on CIFAR-10 with 0, 20 and 50 % random labels (columns). Rows: "
-        "accuracy; centred kernel alignment (CKA) of the tangent kernel with the labels; the same "
-        "for each layer's kernel, on training and on test images, from the input layer (dark) to "
-        "the output layer (light), means over seeds; "
-        "dotted: what the paper's two best reach, with an arrow where that is beyond the axis. "
-        "Solid: a batch of training images with the labels they are trained on, dashed: of test "
-        "images with their true labels. The axis "
-        f"begins at iteration 0, before the first update. Accuracy and CKA of the network: "
-        f"{OVER_SEEDS[0].lower()}{OVER_SEEDS[1:]}",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig3",
+    title="Tangent features align with the labels during training",
+    caption="Training of VGG19 on CIFAR-10 with 0, 20 and 50 % random labels (columns). Rows: "
+    "accuracy; centred kernel alignment (CKA) of the tangent kernel with the labels; the same for "
+    "each layer's kernel, on training and on test images, from the input layer (dark) to the "
+    "output layer (light), means over seeds; dotted: what the paper's two best reach, with an "
+    "arrow where that is beyond the axis. Solid: a batch of training images with the labels they "
+    "are trained on, dashed: of test images with their true labels. The axis begins at iteration "
+    "0, before the first update. Accuracy and CKA of the network: "
+    f"{OVER_SEEDS[0].lower()}{OVER_SEEDS[1:]}",
+    points=points,
+    table=table,
+    draw=draw,
 )

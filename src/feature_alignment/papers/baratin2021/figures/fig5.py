@@ -93,22 +93,19 @@ def _draw_choices(ax: Axes, rows: pd.DataFrame, first: str) -> None:
     ax.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), **close)
 
 
-FIGURES = (
-    Figure(
-        name="fig5",
-        title="Where features may shrink SuperNat learns less noise; so do steps that shrink alike",
-        caption="Linear regression with one signal feature and noise along the others. A: "
-        "expected test loss (solid) and training loss (dashed) of gradient descent and SuperNat "
-        "(κ such that no mode grows), both at one of C's learning rates, that of its title. B: "
-        "the kernel's eigenvalue of the signal's mode (solid) and of the noise modes (dashed), "
-        "geometric means over modes and seeds, for κ = max and for the κ that keeps the trace. A "
-        "and B: bands of one standard deviation over seeds, in B of the logarithm; of fewer than "
-        "four seeds, each seed. C: test loss after the last step for each choice of κ and each "
-        "learning rate η; each dot is a seed, bars are means, with one standard deviation from "
-        "four seeds on. Diamonds: means of gradient descent whose steps shrink as SuperNat's "
-        "kernel does with the same κ and η.",
-        points=one_point(Supernat),
-        table=all_metrics,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig5",
+    title="Where features may shrink SuperNat learns less noise; so do steps that shrink alike",
+    caption="Linear regression with one signal feature and noise along the others. A: expected "
+    "test loss (solid) and training loss (dashed) of gradient descent and SuperNat (κ such that no "
+    "mode grows), both at one of C's learning rates, that of its title. B: the kernel's eigenvalue "
+    "of the signal's mode (solid) and of the noise modes (dashed), geometric means over modes and "
+    "seeds, for κ = max and for the κ that keeps the trace. A and B: bands of one standard "
+    "deviation over seeds, in B of the logarithm; of fewer than four seeds, each seed. C: test "
+    "loss after the last step for each choice of κ and each learning rate η; each dot is a seed, "
+    "bars are means, with one standard deviation from four seeds on. Diamonds: means of gradient "
+    "descent whose steps shrink as SuperNat's kernel does with the same κ and η.",
+    points=one_point(Supernat),
+    table=all_metrics,
+    draw=draw,
 )

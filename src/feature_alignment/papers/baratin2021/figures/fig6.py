@@ -250,25 +250,22 @@ def _draw_correlations(ax: Axes, found: Mapping[str, float], judged: bool) -> No
     ax.set_yticks(range(len(MEASURES)), names)
 
 
-FIGURES = (
-    Figure(
-        name="fig6",
-        title="Measures of complexity as networks grow and labels become random",
-        caption="A-D: generalisation gap (training minus test accuracy) and measures of "
-        "complexity of networks trained until the cross-entropy is below the goal: MLPs with one "
-        "hidden layer, PyTorch's and Kaiming's initial weights, by width; MLPs by share of random "
-        "labels; VGG19 by channels of the first convolution. Each curve is a mean over seeds "
-        "divided by its largest value in the panel, the gap with a standard deviation over seeds "
-        "either way; measures from margin bounds are divided by "
-        "the margin first. Hollow markers: not all seeds reached the goal. Numbers beside the "
-        "curves are those of the measures below. E-H: Spearman's rank correlation of each measure "
-        "with the gap, both means over seeds; hatched where fewer than four networks decide "
-        "nothing. In all panels measure 1 is orange, those with a correlation above 0.9, the "
-        "dashed line, are blue, the others grey, and the gap is black. Neyshabur 2018a is "
-        "arXiv:1707.09564, 2018b arXiv:1805.12076, which is defined for one hidden layer only. "
-        "n/a: not defined there, or the same for all networks.",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig6",
+    title="Measures of complexity as networks grow and labels become random",
+    caption="A-D: generalisation gap (training minus test accuracy) and measures of complexity of "
+    "networks trained until the cross-entropy is below the goal: MLPs with one hidden layer, "
+    "PyTorch's and Kaiming's initial weights, by width; MLPs by share of random labels; VGG19 by "
+    "channels of the first convolution. Each curve is a mean over seeds divided by its largest "
+    "value in the panel, the gap with a standard deviation over seeds either way; measures from "
+    "margin bounds are divided by the margin first. Hollow markers: not all seeds reached the "
+    "goal. Numbers beside the curves are those of the measures below. E-H: Spearman's rank "
+    "correlation of each measure with the gap, both means over seeds; hatched where fewer than "
+    "four networks decide nothing. In all panels measure 1 is orange, those with a correlation "
+    "above 0.9, the dashed line, are blue, the others grey, and the gap is black. Neyshabur 2018a "
+    "is arXiv:1707.09564, 2018b arXiv:1805.12076, which is defined for one hidden layer only. n/a: "
+    "not defined there, or the same for all networks.",
+    points=points,
+    table=table,
+    draw=draw,
 )

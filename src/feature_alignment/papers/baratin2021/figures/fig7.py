@@ -53,23 +53,20 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig7",
-        title="Only perturbations along the top singular directions matter, before training too",
-        caption="Change of a VGG11's outputs on test images (root mean square over images, in "
-        "units of the outputs) when its parameters move by a thousandth of their norm (unless "
-        "configured otherwise), along the leading right singular vectors of the Jacobian on these "
-        "images, numbered first, or along as many random directions, numbered behind them; before "
-        "training (left) and after it (right). "
-        "Geometric means over seeds, with a band of one standard deviation of the logarithm; of "
-        "fewer than four seeds, thin lines for each seed. The first number is the ratio of the "
-        "first singular direction's change to the random ones', mean over seeds. The second is the "
-        "smallest that linear algebra allows, √(P/(nc)) for P parameters, n images and c outputs: "
-        "that of a Jacobian without any anisotropy, whose change along each singular direction is "
-        "the dotted line.",
-        points=one_point(Perturbation),
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig7",
+    title="Only perturbations along the top singular directions matter, before training too",
+    caption="Change of a VGG11's outputs on test images (root mean square over images, in units of "
+    "the outputs) when its parameters move by a thousandth of their norm (unless configured "
+    "otherwise), along the leading right singular vectors of the Jacobian on these images, "
+    "numbered first, or along as many random directions, numbered behind them; before training "
+    "(left) and after it (right). Geometric means over seeds, with a band of one standard "
+    "deviation of the logarithm; of fewer than four seeds, thin lines for each seed. The first "
+    "number is the ratio of the first singular direction's change to the random ones', mean over "
+    "seeds. The second is the smallest that linear algebra allows, √(P/(nc)) for P parameters, n "
+    "images and c outputs: that of a Jacobian without any anisotropy, whose change along each "
+    "singular direction is the dotted line.",
+    points=one_point(Perturbation),
+    table=table,
+    draw=draw,
 )

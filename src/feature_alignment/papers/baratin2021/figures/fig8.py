@@ -48,18 +48,16 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig8",
-        title="Eigenvectors of a random network's kernel are ordered by frequency",
-        caption="Eigendecomposition of the centred tangent kernel of an untrained MLP on equally "
-        "spaced points of [0, 1], counted from 1 by decreasing eigenvalue. A: magnitude of each "
-        "Fourier frequency (in periods over the interval) in each eigenvector, for seed 0. B: the "
-        "eigenvectors 1, 6 and 21 of seed 0, with mean square one; the paper, which here counts "
-        "from 0, calls them 0, 5 and 20. C: eigenvalues relative to the largest, a thin line for "
-        "each seed, and their median; the mark is the paper's 4 ‰ at the tenth.",
-        points=one_point(Fourier),
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig8",
+    title="Eigenvectors of a random network's kernel are ordered by frequency",
+    caption="Eigendecomposition of the centred tangent kernel of an untrained MLP on equally "
+    "spaced points of [0, 1], counted from 1 by decreasing eigenvalue. A: magnitude of each "
+    "Fourier frequency (in periods over the interval) in each eigenvector, for seed 0. B: the "
+    "eigenvectors 1, 6 and 21 of seed 0, with mean square one; the paper, which here counts "
+    "from 0, calls them 0, 5 and 20. C: eigenvalues relative to the largest, a thin line for "
+    "each seed, and their median; the mark is the paper's 4 ‰ at the tenth.",
+    points=one_point(Fourier),
+    table=table,
+    draw=draw,
 )

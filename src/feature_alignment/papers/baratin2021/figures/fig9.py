@@ -53,19 +53,17 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     axes[0].set_ylabel("along $\\varphi_{10}$")
 
 
-FIGURES = (
-    Figure(
-        name="fig9",
-        title="The ℓ² norm bounds interpolators badly on anisotropic features",
-        caption="Minimum-norm interpolators of random subsets, as the feature scaling factor c "
-        "goes from 0 (white features) towards 1 (the features themselves). A: the centred "
-        "solutions in the plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; "
-        "all panels have the same two scales, of which that of φ₁ is magnified. B: error on "
-        "the other points and two bounds on the complexity, with A = Id and with the optimal "
-        "rescaling, means over subsets; geometric means over seeds with a band of one standard "
-        "deviation of the logarithm, or of fewer than four seeds each seed.",
-        points=one_point(Interpolators),
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig9",
+    title="The ℓ² norm bounds interpolators badly on anisotropic features",
+    caption="Minimum-norm interpolators of random subsets, as the feature scaling factor c "
+    "goes from 0 (white features) towards 1 (the features themselves). A: the centred "
+    "solutions in the plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; "
+    "all panels have the same two scales, of which that of φ₁ is magnified. B: error on "
+    "the other points and two bounds on the complexity, with A = Id and with the optimal "
+    "rescaling, means over subsets; geometric means over seeds with a band of one standard "
+    "deviation of the logarithm, or of fewer than four seeds each seed.",
+    points=one_point(Interpolators),
+    table=table,
+    draw=draw,
 )

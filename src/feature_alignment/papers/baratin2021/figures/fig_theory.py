@@ -63,19 +63,16 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig_theory",
-        title="The propositions hold, some of the printed formulas do not",
-        caption="Each statement on random cases, one for each seed. A: equations; the largest "
-        "relative deviation of their two sides over cases, for the paper's form where it is right, "
-        "and where it is a misprint for the printed and the corrected form. Propositions 3 and 14 "
-        "are compared with a numerical minimiser. B: inequalities; the smaller side divided by the "
-        "larger, which must not exceed 1; each dot is a case, bars are means, with one standard "
-        "deviation from four cases on. Expectations over signs are exact, but for eq. 56. "
-        f"{ZERO}",
-        points=one_point(Theory),
-        table=all_metrics,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig_theory",
+    title="The propositions hold, some of the printed formulas do not",
+    caption="Each statement on random cases, one for each seed. A: equations; the largest relative "
+    "deviation of their two sides over cases, for the paper's form where it is right, and where it "
+    "is a misprint for the printed and the corrected form. Propositions 3 and 14 are compared with "
+    "a numerical minimiser. B: inequalities; the smaller side divided by the larger, which must "
+    "not exceed 1; each dot is a case, bars are means, with one standard deviation from four cases "
+    f"on. Expectations over signs are exact, but for eq. 56. {ZERO}",
+    points=one_point(Theory),
+    table=all_metrics,
+    draw=draw,
 )

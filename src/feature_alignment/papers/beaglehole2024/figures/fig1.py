@@ -34,18 +34,16 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig1",
-        title="The NFM and the AGOP find the task's low-rank structure",
-        caption="First-layer feature matrices of a ReLU network with two hidden layers, trained "
-        "by gradient descent on the chain-monomial task, each divided by its largest entry (seed "
-        "0). A: the EGOP of the target; B: the NFM F = WᵀW; C: the AGOP G = WᵀKW; D: the same "
-        "with K replaced by a matrix Q of equal spectrum and Haar-random eigenvectors (first "
-        "draw). Titles give mean ± standard deviation over seeds of the cosine similarity with "
-        "the NFM, in D over seeds and draws of Q.",
-        points=one_point(ChainMonomial),
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig1",
+    title="The NFM and the AGOP find the task's low-rank structure",
+    caption="First-layer feature matrices of a ReLU network with two hidden layers, trained "
+    "by gradient descent on the chain-monomial task, each divided by its largest entry (seed "
+    "0). A: the EGOP of the target; B: the NFM F = WᵀW; C: the AGOP G = WᵀKW; D: the same "
+    "with K replaced by a matrix Q of equal spectrum and Haar-random eigenvectors (first "
+    "draw). Titles give mean ± standard deviation over seeds of the cosine similarity with "
+    "the NFM, in D over seeds and draws of Q.",
+    points=one_point(ChainMonomial),
+    table=table,
+    draw=draw,
 )

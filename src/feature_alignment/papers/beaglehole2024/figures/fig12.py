@@ -80,17 +80,15 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig12",
-        title="Adaptive SLO raises the least aligned layers",
-        caption="UC-NFC of each hidden layer, training and test loss on the chain-monomial task "
-        "of rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
-        "(dotted, in A), and gradient descent (dashed). The initialisation scale 0.1 is given to "
-        "the first layer and the readout (A), to all layers (B) or to the first (C); the paper "
-        f"does not say. {OVER_SEEDS}",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig12",
+    title="Adaptive SLO raises the least aligned layers",
+    caption="UC-NFC of each hidden layer, training and test loss on the chain-monomial task "
+    "of rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
+    "(dotted, in A), and gradient descent (dashed). The initialisation scale 0.1 is given to "
+    "the first layer and the readout (A), to all layers (B) or to the first (C); the paper "
+    f"does not say. {OVER_SEEDS}",
+    points=points,
+    table=table,
+    draw=draw,
 )

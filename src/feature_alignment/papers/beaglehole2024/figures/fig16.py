@@ -34,18 +34,16 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig16",
-        title="NFM and AGOP of a network that recognises eyeglasses",
-        caption="Diagonals of the first layer's NFM F = WᵀW, its AGOP G = WᵀKW, and WᵀQW with a "
-        "random symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each "
-        "divided by its largest entry. Below stands Pearson's correlation of each diagonal with "
-        "that of F, mean ± standard deviation over seeds, or of fewer than four seeds each, and "
-        "for Q over several draws. On the stand-in's drawn faces the first layer is nearly of "
-        "rank one, and any Q gives nearly the same diagonal.",
-        points=one_point(CelebA, "glasses"),
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig16",
+    title="NFM and AGOP of a network that recognises eyeglasses",
+    caption="Diagonals of the first layer's NFM F = WᵀW, its AGOP G = WᵀKW, and WᵀQW with a "
+    "random symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each "
+    "divided by its largest entry. Below stands Pearson's correlation of each diagonal with "
+    "that of F, mean ± standard deviation over seeds, or of fewer than four seeds each, and "
+    "for Q over several draws. On the stand-in's drawn faces the first layer is nearly of "
+    "rank one, and any Q gives nearly the same diagonal.",
+    points=one_point(CelebA, "glasses"),
+    table=table,
+    draw=draw,
 )

@@ -144,19 +144,17 @@ def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
     ax.legend(handles, labels, loc="center", title=title, title_fontsize="small")
 
 
-FIGURES = (
-    Figure(
-        name="fig2",
-        title="The centred correlation is above the uncentred one across architectures",
-        caption="UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on "
-        "the first dataset of the average; (B) in its layers, averaged over the datasets in "
-        "the legend, early, at the first measurement after an epoch at the full learning rate, and "
-        "late, at the last, at the epochs in the legend; (C) in the convolutions of VGG-11 "
-        "without batch norm on CIFAR-10; (D) in the query, key and value layers of a transformer "
-        "on Shakespeare characters, one block a row. A-C with the settings of the released code, "
-        f"whose first epoch is at learning rate 1e-4. {OVER_SEEDS} {networks.UNCOUNTED}",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig2",
+    title="The centred correlation is above the uncentred one across architectures",
+    caption="UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on "
+    "the first dataset of the average; (B) in its layers, averaged over the datasets in "
+    "the legend, early, at the first measurement after an epoch at the full learning rate, and "
+    "late, at the last, at the epochs in the legend; (C) in the convolutions of VGG-11 "
+    "without batch norm on CIFAR-10; (D) in the query, key and value layers of a transformer "
+    "on Shakespeare characters, one block a row. A-C with the settings of the released code, "
+    f"whose first epoch is at learning rate 1e-4. {OVER_SEEDS} {networks.UNCOUNTED}",
+    points=points,
+    table=table,
+    draw=draw,
 )

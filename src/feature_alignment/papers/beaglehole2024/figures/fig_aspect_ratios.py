@@ -89,22 +89,19 @@ def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
     ax.legend(title="$\\psi_2$", loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-FIGURES = (
-    Figure(
-        name="fig_aspect_ratios",
-        title="The predicted C-NFC for any ratio of samples, inputs and units",
-        caption="Not in the paper. Correlation ρ of the second derivatives of centred NFM and AGOP "
-        "at initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic "
-        "data, over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: "
-        "predicted, for the quadratic activation by free probability with the limiting moments of "
-        "R = Wᵀdiag(a²)W, the traces of its powers, for ReLU and erf to first order, from the "
-        "expected PTK, which does not depend on ψ₂. "
-        "Right: observed against predicted, dark to light by growing ψ₂. For the quadratic also: "
-        "plus signs, free probability with each network's own moments of R; crosses, first order. "
-        "The first layer's pre-activations have standard deviation 10 for erf, which would be "
-        "linear in effect at 1.",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig_aspect_ratios",
+    title="The predicted C-NFC for any ratio of samples, inputs and units",
+    caption="Not in the paper. Correlation ρ of the second derivatives of centred NFM and AGOP at "
+    "initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic data, "
+    "over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: predicted, "
+    "for the quadratic activation by free probability with the limiting moments of R = "
+    "Wᵀdiag(a²)W, the traces of its powers, for ReLU and erf to first order, from the expected "
+    "PTK, which does not depend on ψ₂. Right: observed against predicted, dark to light by growing "
+    "ψ₂. For the quadratic also: plus signs, free probability with each network's own moments of "
+    "R; crosses, first order. The first layer's pre-activations have standard deviation 10 for "
+    "erf, which would be linear in effect at 1.",
+    points=points,
+    table=table,
+    draw=draw,
 )

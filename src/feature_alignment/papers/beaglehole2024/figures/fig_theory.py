@@ -165,26 +165,24 @@ def _deviations(table: FigureTable, statements: Mapping[str, str]) -> pd.DataFra
     return pd.concat(parts)
 
 
-FIGURES = (
-    Figure(
-        name="fig_theory",
-        title="What the theorem and the propositions say, measured",
-        caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, 12-15, "
-        "20, 22 and 28; the table has more of them. A-C: 1 − ρ of the second derivatives of "
-        "centred NFM and AGOP against the dimension d of data on the sphere, ReLU kernel at "
-        "infinite width, for numbers of samples (dark to light) and targets (z² − 1 has no linear "
-        "part: the theorem does not speak of it). D: the same for n = 4d log d, a linear target "
-        "and the kernels of several activations; the quadratic's vanishes at right angles, which "
-        "the theorem excludes. Symbols: a wide ReLU network, mean over seeds, by how its initial "
-        "outputs are made zero, or not, drawn a little beside their d. E: size of the formula for "
-        "E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, "
-        "against the width k. F: spectral norm of the exponential's kernel minus its "
-        "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
-        "the norm of Lemma 13 for n = d log³d. G, H: relative difference of both sides, a symbol "
-        "for each seed: by automatic differentiation (2, 12) and finite differences (3), and "
-        f"against traces in large random matrices (equations). {ZERO} {OVER_SEEDS}",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig_theory",
+    title="What the theorem and the propositions say, measured",
+    caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, 12-15, "
+    "20, 22 and 28; the table has more of them. A-C: 1 − ρ of the second derivatives of "
+    "centred NFM and AGOP against the dimension d of data on the sphere, ReLU kernel at "
+    "infinite width, for numbers of samples (dark to light) and targets (z² − 1 has no linear "
+    "part: the theorem does not speak of it). D: the same for n = 4d log d, a linear target "
+    "and the kernels of several activations; the quadratic's vanishes at right angles, which "
+    "the theorem excludes. Symbols: a wide ReLU network, mean over seeds, by how its initial "
+    "outputs are made zero, or not, drawn a little beside their d. E: size of the formula for "
+    "E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, "
+    "against the width k. F: spectral norm of the exponential's kernel minus its "
+    "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
+    "the norm of Lemma 13 for n = d log³d. G, H: relative difference of both sides, a symbol "
+    "for each seed: by automatic differentiation (2, 12) and finite differences (3), and "
+    f"against traces in large random matrices (equations). {ZERO} {OVER_SEEDS}",
+    points=points,
+    table=table,
+    draw=draw,
 )

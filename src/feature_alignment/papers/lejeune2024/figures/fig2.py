@@ -72,17 +72,15 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig2",
-        title="Effective penalties are sub-quadratic",
-        caption="Penalties ω on the singular values of a feature transformation (dashed) and the "
-        "effective penalties ω̃ on those of the coefficients that they amount to (solid), for "
-        "ω₁(v) = (v − 1)², ω₂(v) = |v − 1| and ω₃(v) = (ω₁ ⊕ ω₂)(v), the least ω₁(z) + ω₂(v/z) "
-        "over 1 ≤ z ≤ v, drawn from v = 1 on, where it is defined. Each ω̃ is like v² (dotted) "
-        "near 0 and grows more slowly for large v. A: linear axes; B: logarithmic axes.",
-        points=lambda settings: [],  # theory only
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig2",
+    title="Effective penalties are sub-quadratic",
+    caption="Penalties ω on the singular values of a feature transformation (dashed) and the "
+    "effective penalties ω̃ on those of the coefficients that they amount to (solid), for "
+    "ω₁(v) = (v − 1)², ω₂(v) = |v − 1| and ω₃(v) = (ω₁ ⊕ ω₂)(v), the least ω₁(z) + ω₂(v/z) "
+    "over 1 ≤ z ≤ v, drawn from v = 1 on, where it is defined. Each ω̃ is like v² (dotted) "
+    "near 0 and grows more slowly for large v. A: linear axes; B: logarithmic axes.",
+    points=lambda settings: [],  # theory only
+    table=table,
+    draw=draw,
 )

@@ -52,20 +52,17 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig2b",
-        title="Rank and predictions of adaptive features, by the solver and by training",
-        caption="Deviation of the weights from their initial values, for one network and four ways "
-        "to fit: ridgeless regression with its initial tangent features, the adaptive solver (ω₁), "
-        "its factorised model trained by SGD, and the network trained by SGD. A, D: singular "
-        "values of the first layer's deviation, relative to the largest; mean over seeds. B, E: "
-        "effective rank of each layer's deviation. C, F: squared test error relative to that of "
-        "the mean. Dots are seeds, short bars their mean, with one standard deviation either way "
-        "from four seeds on. A-C: a quadratic function of one direction of the inputs; D-F: two "
-        "digit classes.",
-        points=points_by(LowRank, "task", TASKS),
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig2b",
+    title="Rank and predictions of adaptive features, by the solver and by training",
+    caption="Deviation of the weights from their initial values, for one network and four ways to "
+    "fit: ridgeless regression with its initial tangent features, the adaptive solver (ω₁), its "
+    "factorised model trained by SGD, and the network trained by SGD. A, D: singular values of the "
+    "first layer's deviation, relative to the largest; mean over seeds. B, E: effective rank of "
+    "each layer's deviation. C, F: squared test error relative to that of the mean. Dots are "
+    "seeds, short bars their mean, with one standard deviation either way from four seeds on. A-C: "
+    "a quadratic function of one direction of the inputs; D-F: two digit classes.",
+    points=points_by(LowRank, "task", TASKS),
+    table=table,
+    draw=draw,
 )

@@ -124,21 +124,19 @@ def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
     ax.plot([], [], "x", color=COLOURS["reference"], markersize=6, label="published, real MNIST")
 
 
-FIGURES = (
-    Figure(
-        name="fig4",
-        title="Sample complexity of fixed, adaptive and learned features",
-        caption="Smallest test error over epochs against the size n of the training set, for fixed "
-        "tangent features (the linearised network), adaptive ones (its factorised update) and the "
-        "network itself. Lines are means over seeds of the error's logarithm; the band is one "
-        "standard deviation either way; of fewer than four seeds, each is drawn thinly instead. "
-        "Dots are single seeds, of which claims take the mean. "
-        "Left: the n samples are the same in every epoch. Right: the released code's stream, which "
-        "draws n new ones from the whole training set in every epoch. Top: MLP on MNIST, with the "
-        "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses); "
-        "bottom: CNN on CIFAR-10. Models are drawn a little beside their n.",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig4",
+    title="Sample complexity of fixed, adaptive and learned features",
+    caption="Smallest test error over epochs against the size n of the training set, for fixed "
+    "tangent features (the linearised network), adaptive ones (its factorised update) and the "
+    "network itself. Lines are means over seeds of the error's logarithm; the band is one "
+    "standard deviation either way; of fewer than four seeds, each is drawn thinly instead. "
+    "Dots are single seeds, of which claims take the mean. "
+    "Left: the n samples are the same in every epoch. Right: the released code's stream, which "
+    "draws n new ones from the whole training set in every epoch. Top: MLP on MNIST, with the "
+    "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses); "
+    "bottom: CNN on CIFAR-10. Models are drawn a little beside their n.",
+    points=points,
+    table=table,
+    draw=draw,
 )

@@ -40,18 +40,15 @@ def draw(table: FigureTable) -> Picture:
     return figure
 
 
-FIGURES = (
-    Figure(
-        name="fig_theory",
-        title="For penalties convex in log v the theorems hold, five printed statements do not",
-        caption="Relative deviation between the two sides of each statement for a small random "
-        "network, inputs and targets, one dot for each seed, and one in all for the propositions, "
-        "the scale s and the 1-norm, where nothing is random: the paper's form, or the printed and "
-        "the corrected one of a misprint. Theorems 1 and 2 and Lemma 5 are compared with descents "
-        "over all entries of the transformations. Left of the dashed line, 10⁻⁶, they count as "
-        f"equal. {ZERO}",
-        points=one_point(Theory),
-        table=all_metrics,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig_theory",
+    title="For penalties convex in log v the theorems hold, five printed statements do not",
+    caption="Relative deviation between the two sides of each statement for a small random "
+    "network, inputs and targets, one dot for each seed, and one in all for the propositions, the "
+    "scale s and the 1-norm, where nothing is random: the paper's form, or the printed and the "
+    "corrected one of a misprint. Theorems 1 and 2 and Lemma 5 are compared with descents over all "
+    f"entries of the transformations. Left of the dashed line, 10⁻⁶, they count as equal. {ZERO}",
+    points=one_point(Theory),
+    table=all_metrics,
+    draw=draw,
 )

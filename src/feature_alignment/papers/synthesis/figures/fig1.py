@@ -112,22 +112,20 @@ def _draw_correlations(ax: Axes, table: FigureTable) -> None:
     ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs of a network")
 
 
-FIGURES = (
-    Figure(
-        name="fig1",
-        title="Spectrum, alignments, feature correlations and complexity on the same trainings",
-        caption="Three networks (columns), trained by gradient descent and by Speed Limited "
-        "Optimization (SLO), on true labels and with half of them random. (A) Effective rank and "
-        "label CKA of the tangent kernel, label CKA of the adapted kernel, whose features are "
-        "averaged from the initial parameters to the present ones, UC-NFC and C-NFC as means over "
-        "layers, complexity C of the path so far, and test minus training loss, the test labels "
-        f"being true ones; each panel has a vertical range of its own. {OVER_SEEDS} (B) The update "
-        "at which each quantity is half as far from its first value as it ever gets; medians over "
-        "seeds, circles of gradient descent, squares of SLO, hollow with random labels. "
-        "(C) Rank correlations: below the diagonal over the measured steps of a run, means over "
-        "runs; above it over the last values of a network's runs, means over networks.",
-        points=points,
-        table=table,
-        draw=draw,
-    ),
+FIGURE = Figure(
+    name="fig1",
+    title="Spectrum, alignments, feature correlations and complexity on the same trainings",
+    caption="Three networks (columns), trained by gradient descent and by Speed Limited "
+    "Optimization (SLO), on true labels and with half of them random. (A) Effective rank and "
+    "label CKA of the tangent kernel, label CKA of the adapted kernel, whose features are "
+    "averaged from the initial parameters to the present ones, UC-NFC and C-NFC as means over "
+    "layers, complexity C of the path so far, and test minus training loss, the test labels "
+    f"being true ones; each panel has a vertical range of its own. {OVER_SEEDS} (B) The update "
+    "at which each quantity is half as far from its first value as it ever gets; medians over "
+    "seeds, circles of gradient descent, squares of SLO, hollow with random labels. "
+    "(C) Rank correlations: below the diagonal over the measured steps of a run, means over "
+    "runs; above it over the last values of a network's runs, means over networks.",
+    points=points,
+    table=table,
+    draw=draw,
 )
