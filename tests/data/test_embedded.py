@@ -138,3 +138,8 @@ def test_digits_are_scikit_learns():
 def test_missing_package_file_is_told():
     with pytest.raises(UserError, match=r"no such file in scikit-learn, .* lock file names"):
         sklearn_file("datasets/images/venice.jpg")
+
+
+def test_more_digits_than_there_are_are_refused():
+    with pytest.raises(ValueError, match="361 digits of 360 test ones"):
+        embedded_images("mnist", numbers=(10, 361))

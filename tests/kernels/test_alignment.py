@@ -181,6 +181,10 @@ def test_several_forms_at_once_are_those_one_by_one():
     assert label_alignments(kernel, y) == pytest.approx(expected, rel=1e-12)
 
 
+def test_no_forms_have_no_alignments():
+    assert label_alignments(np.eye(2), np.array([[1.0], [-1.0]]), []) == {}
+
+
 def test_class_numbers_stand_for_one_hot_labels():
     features = np.random.default_rng(0).normal(size=(12, 20))
     numbers = np.array([0, 2, 1, 1])

@@ -131,8 +131,14 @@ def _enlarged(digit: np.ndarray, side: int) -> np.ndarray:
 
 
 def enlarged_digits(split: str, n: int, generator: Generator) -> Drawn:
-    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1), with no randomness."""
+    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1), with no randomness.
+
+    Raises:
+        ValueError: if there are fewer than n.
+    """
     images, labels = digit_split(split)
+    if n > len(images):
+        raise ValueError(f"n: {n} digits of {len(images)} {split} ones; ask for fewer.")
     x = np.zeros((n, 28, 28, 1), dtype=np.uint8)
     for i, digit in enumerate(images[:n]):
         x[i, 4:24, 4:24, 0] = np.rint(255 * _enlarged(digit, 20))

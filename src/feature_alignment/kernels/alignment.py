@@ -127,7 +127,8 @@ def label_alignments(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "
             "labels must be (n, c), or class numbers (n,), and the kernel (n·c, n·c)."
         )
-    forms = [_form(form) for form in forms]
+    if not (forms := [_form(form) for form in forms]):
+        return {}
     by_class, by_mean = centre_labels(labels), labels - labels.mean()
     # Centring is a projection, so YᵀK_cY is (CY)ᵀK(CY), and centred kernels are needed only for
     # their norms. Per form: the kernel's centring, the labels in YᵀKY, those in ‖Y‖².

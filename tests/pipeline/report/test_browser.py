@@ -8,8 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+import feature_alignment as fa
 import toy_report
+from feature_alignment.instrument.record_page import record_page
 from feature_alignment.pipeline.report.deviations import Section
 from feature_alignment.pipeline.report.page import render_report
 
@@ -94,6 +98,7 @@ def test_claims_are_filtered_and_the_filter_is_in_the_address(found):
 
 def test_links_keys_and_enlarging_work(found):
     assert found["dead"] == []
+    assert found["withoutKeys"] == ""
     assert found["next"] == "#second2021_fig1"
     assert found["nextInside"]
     assert found["linked"]
@@ -113,3 +118,13 @@ def test_the_comparison_of_two_results_is_such_a_page(two_results, compared):
     assert set(found["tooWide"].values()) == {0}
     assert found["verdict"] == found["again"] == found["all"]
     assert found["remembered"] == "#?verdict=changed"
+
+
+def test_the_record_of_a_training_is_such_a_page(tmp_path):
+    model = nn.Sequential(*(nn.Linear(5, 5) for _ in range(4)))
+    fa.Monitor(model, torch.randn(8, 5), torch.randn(8, 5)).save(tmp_path / "record")
+    (tmp_path / "page.html").write_text(record_page(tmp_path / "record"), encoding="utf-8")
+    found = look(tmp_path / "page.html", tmp_path / "shots")
+    assert (found["messages"], found["requests"]) == ([], [])
+    assert found["violations"] == {"light": [], "dark": []}
+    assert set(found["tooWide"].values()) == {0}

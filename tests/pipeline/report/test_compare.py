@@ -17,7 +17,7 @@ def test_verdicts_that_changed_are_told_with_their_difference_and_its_error(two_
     assert claims["error"].tolist() == pytest.approx([0.0586, 0.0586], abs=1e-4)
     assert "reproduced → not reproduced, by −0.730 ± 0.059" in page.text
     assert "2 of 2." in page.text
-    assert "0.930 ± 0.014 , 0.20 ± 0.10 difference" in page.text  # their unit, 1, is not told
+    assert "0.930 ± 0.014 , other: 0.20 ± 0.10 difference" in page.text  # without unit
     assert [a["data-verdict"] for a in page.all("article")] == ["changed", "changed"]
     assert len(page.all("img")) == 2
     assert "other, changed: seeds = 3" in page.text

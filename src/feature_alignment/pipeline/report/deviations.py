@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -31,7 +32,9 @@ def sections(file: Path) -> Iterator[Section]:
     for part in re.split(r"^(?=## )", written, flags=re.MULTILINE):
         heading, _, text = part.partition("\n")
         html = write.render(re.sub(COMMENT, "", text)).replace("<th></th>", "<td></td>")
-        html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+        title = heading.strip("# ")
+        box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        html = html.replace("<th>", '<th scope="col">').replace("<table>", f"{box}<table>")
         html = html.replace("</table>", "</table></div>").replace("h3>", "h4>")
         if html:
-            yield Section(heading.strip("# "), html, " ".join(re.findall(FIGURES, text)).split())
+            yield Section(title, html, " ".join(re.findall(FIGURES, text)).split())

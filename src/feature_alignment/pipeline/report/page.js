@@ -5,6 +5,7 @@
   const form = document.getElementById("filter");
   const shown = document.getElementById("shown");
   const large = document.getElementById("large");
+  const keys = document.getElementById("keys"); // single keys can disturb, as with speech input
   const claims = all(".claim");
   const figures = all("section.figure");
   const text = new Map([...claims, ...figures].map((e) => [e, e.textContent.toLowerCase()]));
@@ -42,15 +43,19 @@
     history.replaceState(null, "", asked.length ? `${address}#?${new URLSearchParams(asked)}` : address);
   }
 
+  function decoded(text) {
+    try { return decodeURIComponent(text); } catch { return text; } // an address typed wrongly
+  }
+
   function arrive() {
     if (location.hash.startsWith("#?")) {
       form.reset();
       for (const [key, value] of new URLSearchParams(location.hash.slice(2)))
-        if (form.elements[key]) form.elements[key].value = value;
+        if (form.elements.namedItem(key)) form.elements.namedItem(key).value = value;
       filter();
       return;
     }
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(decoded(location.hash.slice(1)));
     if (!target) return;
     if (target.closest("[hidden]")) { form.reset(); filter(); }
     for (let e = target; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
@@ -74,7 +79,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey || large.open) return;
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
     if (event.key === "Escape" && form.contains(event.target)) { form.reset(); event.target.blur(); }
-    else if (typing) return;
+    else if (typing || !keys.checked) return;
     else if (event.key === "/") { event.preventDefault(); form.elements.text.focus(); }
     else if (event.key === "j") step(1);
     else if (event.key === "k") step(-1);

@@ -129,6 +129,7 @@ def render_report(report: Report, folder: Path) -> str:
         },
         cost=lambda names: _cost([report.runs[name] for name in names]),
         kinds=KINDS,
+        symbols=SYMBOLS,
         signs=_SIGNS,
         verdicts=list(Outcome),
     )

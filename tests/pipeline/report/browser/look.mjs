@@ -44,6 +44,11 @@ for (const mode of ["light", "dark"]) {
   if (shots) await page.screenshot({ path: `${shots}/${mode}.png` });
 }
 
+if (!(await page.$("#filter"))) { // a page without claims
+  await browser.close();
+  console.log(JSON.stringify(found));
+  process.exit();
+}
 await open();
 found.all = await shown();
 await page.select("#filter [name=verdict]", await page.$eval(".claim", (e) => e.dataset.verdict));
@@ -62,6 +67,12 @@ found.untested = await page.$$eval(".claim", (all) => all.filter((e) => e.checkV
 await open();
 found.dead = await page.$$eval("a[href^='#']", (all) =>
   all.map((e) => e.getAttribute("href")).filter((to) => !document.getElementById(decodeURIComponent(to.slice(1)))));
+await page.click("#keys");
+await page.keyboard.press("j");
+await new Promise((done) => setTimeout(done, 100));
+found.withoutKeys = await page.evaluate(() => location.hash);
+await page.click("#keys");
+await page.evaluate(() => document.activeElement.blur());
 await page.keyboard.press("j");
 await new Promise((done) => setTimeout(done, 100));
 found.next = await page.evaluate(() => location.hash);

@@ -20,8 +20,9 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-PYTORCH_VARIANCE = 1 / 3
-"""Variance of PyTorch's default weights, uniform on ±1/√fan_in, times fan_in."""
+VARIANCES = {"pytorch": 1 / 3, "kaiming": 2.0, "kaiming_zero_bias": 2.0, "lecun": 1.0}
+"""Variance of the weights times fan_in; PyTorch's are uniform on ±1/√fan_in. ρ depends on it for erf
+only: the other activations are homogeneous."""
 LINEARISED = {"relu": "relu_linearised"}
 """Dual kernels without the nonlinear part of φ′; the quadratic's φ′ is linear."""
 
@@ -34,15 +35,16 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     the expected PTK and its similarity to its own square are also recorded.
     """
     p, result = run.parameters, SeedResult()
+    variance = VARIANCES[p.initialisation]
     for alpha in p.decay_rates:
         rng = run.stream("data")
         inputs = synthetic.power_law_gaussian(p.samples, p.dimension, alpha, rng, p.first_index)
         x, y = torch.tensor(inputs, **run.to), torch.tensor(_labels(run, inputs), **run.to)
-        expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
+        expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, variance)
         add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
         add("predicted", velocity_correlation(x, y, expected))
         if p.activation in LINEARISED:
-            linear = LINEARISED[p.activation], p.hidden_layers, PYTORCH_VARIANCE
+            linear = LINEARISED[p.activation], p.hidden_layers, variance
             kernel = expected_preactivation_kernel(x, *linear)
             add("predicted_linearised", velocity_correlation(x, y, kernel))
         add("expected_kernel_rank", expected.trace() ** 2 / expected.square().sum())

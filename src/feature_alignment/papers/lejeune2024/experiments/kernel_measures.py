@@ -34,7 +34,7 @@ def compare(
     """Record the kernels' similarities and each layer's share of the change along the label kernel.
 
     Raises:
-        UserError: if the adapted kernel is the initial one.
+        UserError: if the adapted kernel has not changed along the label kernel.
     """
     adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
     (_, weight), residual = fit_kernels(adapted, [initial, label])
@@ -51,7 +51,8 @@ def compare(
     total = float(((adapted - initial) * label).sum())
     if not total:
         raise UserError(
-            "the adapted kernel is the initial one: the network does not learn; make it wider."
+            "the adapted kernel has not changed along the label kernel: the network does not "
+            "learn; make it wider."
         )
     for name, gram in kernels["adapted"].layers.items():
         change = gram - kernels["initial"].layers[name]
@@ -64,7 +65,9 @@ def fit_kernels(target: torch.Tensor, kernels: list[torch.Tensor]) -> tuple[list
     """Least-squares fit K ≈ Σ_k c_k K_k: c_k‖K_k‖/‖K‖ for each kernel, and ‖residual‖/‖K‖."""
     design = torch.stack([kernel.flatten() for kernel in kernels], dim=1).double()  # (n², k)
     flat = target.flatten().double()
-    coefficients = torch.linalg.lstsq(design, flat[:, None]).solution[:, 0]
+    # On a GPU there is only a solver for full rank, and kernels can be nearly proportional.
+    solution = torch.linalg.lstsq(design.cpu(), flat[:, None].cpu()).solution
+    coefficients = solution[:, 0].to(flat.device)
     residual = (flat - design @ coefficients).norm() / flat.norm()
     return (coefficients * design.norm(dim=0) / flat.norm()).tolist(), float(residual)
 
