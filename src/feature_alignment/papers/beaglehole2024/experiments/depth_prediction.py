@@ -21,8 +21,8 @@ from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 VARIANCES = {"pytorch": 1 / 3, "kaiming": 2.0, "kaiming_zero_bias": 2.0, "lecun": 1.0}
-"""Variance of the weights times fan_in; PyTorch's are uniform on ±1/√fan_in. ρ depends on it for erf
-only: the other activations are homogeneous."""
+"""Variance of the weights times fan_in (PyTorch's are uniform on ±1/√fan_in). Only for erf does it
+matter to ρ: the other activations are homogeneous."""
 LINEARISED = {"relu": "relu_linearised"}
 """Dual kernels without the nonlinear part of φ′; the quadratic's φ′ is linear."""
 
