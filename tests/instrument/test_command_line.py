@@ -193,7 +193,10 @@ def test_no_page_is_made_of_a_damaged_record(study, tmp_path, name, content, mes
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-@pytest.mark.parametrize("change", [{"seconds": None}, {"problems": 3}, {"versions": "x"}, None])
+EDITED = [{"seconds": None}, {"seconds": float("inf")}, {"problems": 3}, {"problems": ["x"]}]
+
+
+@pytest.mark.parametrize("change", [*EDITED, {"versions": "x"}, None])
 def test_no_page_is_made_of_a_record_that_was_edited(study, tmp_path, change):
     measure()
     file = tmp_path / "out" / "about.json"

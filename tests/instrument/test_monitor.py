@@ -640,6 +640,14 @@ def test_of_many_layers_the_first_and_the_last_by_depth_are_named():
     assert legend.get_title().get_text().startswith("15 layers")
 
 
+def test_names_are_not_taken_for_mathematics():
+    name = r"$\frac$"
+    rows = [{"step": 0, "layer": layer, "metric": name, "value": 0.5} for layer in (name, "other")]
+    picture = draw_record(pd.DataFrame(rows))
+    picture.canvas.draw()
+    assert picture.legends[0].get_texts()[0].get_text() == r"\$\frac\$"
+
+
 def test_panels_of_a_record_have_the_same_steps(data):
     *_, monitor = trained(data, watch=("features",))  # C-NFC begins after the first step
     assert len({ax.get_xlim() for ax in monitor.plot().axes if ax.lines}) == 1

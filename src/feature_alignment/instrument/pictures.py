@@ -80,10 +80,15 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
         title = f"{len(of_layers)} layers, of which the first and the last are named"
     if len(named) > 1:
         # Matplotlib leaves out names that begin with an underscore.
-        names = [f" {name}" if name.startswith("_") else name for name in named]
+        names = [plain(f" {name}" if name.startswith("_") else name) for name in named]
         handles = [drawn[name] for name in named]
         figure.legend(handles, names, loc="outside lower center", ncols=6, title=title)
     return figure
+
+
+def plain(name: str) -> str:
+    """A name as Matplotlib shows it, without taking it for mathematics."""
+    return name.replace("$", r"\$")
 
 
 def _by_depth(names: Iterable[str]) -> list[str]:
@@ -117,5 +122,5 @@ def _draw(
         ax.set_yscale("log")
     if metric in BETWEEN_0_AND_1:
         ax.set_ylim(min(0.0, rows["value"].min()), 1.02)
-    ax.set_title(PANELS.get(metric, metric))
+    ax.set_title(PANELS.get(metric) or plain(metric))
     ax.set_xlabel("step")

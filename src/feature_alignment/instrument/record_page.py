@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -35,7 +36,10 @@ def record_page(folder: Path) -> str:
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         whole = about["table_sha256"] == sha256_of(folder / METRICS)
-        if wrong := [key for key, kind in _TOLD.items() if not isinstance(about[key], kind)]:
+        wrong = [key for key, kind in _TOLD.items() if not isinstance(about[key], kind)]
+        pairs = all(isinstance(one, list) and len(one) == 2 for one in about["problems"])
+        wrong += ["problems"] * (not pairs) + ["seconds"] * (not math.isfinite(about["seconds"]))
+        if wrong:
             raise UserError(f"{folder / ABOUT}: {wrong[0]}: is damaged; {_CURE}.")
         text = (folder / METRICS).read_text(encoding="utf-8") if whole else ""
     except (ValueError, KeyError, TypeError) as error:
