@@ -142,6 +142,16 @@ def test_verifying_a_result_that_is_not_there_says_so_and_leaves_no_folder(two):
     assert not (two.folder / "results/nowhere").exists()
 
 
+def test_a_comparison_of_fewer_figures_leaves_verdicts_and_report_of_the_same(two):
+    asked = ("preset=smoke", "figures=example2030_fig1", "with=wide")
+    two.succeed("--cores", "1", "compare", "--config", *asked)
+    made = provenance(two, "results/smoke/selected/report.provenance.json")
+    claims = two.folder / "results/smoke/selected/claims.csv"
+    assert set(pd.read_csv(claims)["figure"]) == {"example2030_fig1"}
+    assert made["inputs"]["selected/claims.csv"] == sha256_of(claims)
+    two.succeed(*BASE)
+
+
 @pytest.mark.parametrize("asked", [(), ("compare", "with=wide")])
 def test_verdicts_that_were_edited_go_into_no_page(two, asked):
     file = two.folder / "results/smoke/selected/claims.csv"
