@@ -74,7 +74,7 @@ def test_a_selection_neither_makes_nor_cuts_the_multiverse_of_all(all_made, tmp_
     pipeline.succeed("--cores", "1", *one, "--", "multiverse")
     of_synthesis = ("--config", "preset=smoke", "figures=synthesis_fig1")
     done = pipeline.run("--cores", "1", *of_synthesis, "--", "results/smoke/robustness.csv")
-    assert "no multiverse.yaml has a selected figure" in done.stdout + done.stderr
+    assert "no selected figure is part of a multiverse" in done.stdout + done.stderr
     assert {name: pipeline.results()[name] for name in before} == before
 
 
@@ -82,5 +82,5 @@ def test_a_preset_without_universes_is_one_sentence(pipeline):
     done = pipeline.run("-n", "--config", "preset=paper", "papers=example2030", "--", "multiverse")
     assert done.returncode != 0
     printed = done.stdout + done.stderr
-    assert "no multiverse.yaml has a selected figure and a size for preset paper" in printed
+    assert "no selected figure is part of a multiverse at preset paper" in printed
     assert "Traceback" not in printed

@@ -33,7 +33,7 @@ def groups_of(name):
     ]
     if not run:
         refuse(
-            f"multiverse: no multiverse.yaml has a selected figure and a size for preset "
+            "multiverse: no selected figure is part of a multiverse at preset "
             f"{plan.config.preset}; select others, or another preset, such as quick."
         )
     return run
