@@ -13,9 +13,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
+from feature_alignment.adaptive import adaptive_features
 from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
-from feature_alignment.adaptive.parameter_matrices import matrix_layout
+from feature_alignment.adaptive.parameter_matrices import inner, matrix_layout
 from feature_alignment.adaptive.penalties import effective_penalty, rigid_penalty
 from feature_alignment.kernels.tangent import tangent_features
 from feature_alignment.models.mlp import MLP
@@ -203,6 +204,40 @@ def test_restarts_never_end_higher():
     once = AdaptiveTangentFeatures(network, **few).fit(x, y)
     often = AdaptiveTangentFeatures(network, **few, starts=3).fit(x, y)
     assert often.objective_ <= once.objective_
+
+
+def test_restarts_begin_in_other_directions_as_far_as_the_best_solution(monkeypatch):
+    def recorded(*problem, minimise=adaptive_features.minimise_penalty):
+        starts.extend(problem[5:])
+        return minimise(*problem)
+
+    starts, (network, x, y) = [], problem()
+    monkeypatch.setattr(adaptive_features, "minimise_penalty", recorded)
+    model = AdaptiveTangentFeatures(network, structure="none", starts=3).fit(x, y)
+    first, second = starts
+    assert first.scale == pytest.approx(model.transformation_.scale, rel=1e-6)
+    assert second.scale == pytest.approx(model.transformation_.scale, rel=1e-6)
+    assert abs(inner(first.direction, second.direction)) < 0.9
+
+
+def test_a_restart_begins_elsewhere_than_the_first_start(monkeypatch):
+    def recorded(*problem, minimise=adaptive_features.minimise_penalty):
+        solutions.append(minimise(*problem))
+        return solutions[-1]
+
+    solutions, (network, x, y) = [], problem()
+    monkeypatch.setattr(adaptive_features, "minimise_penalty", recorded)
+    AdaptiveTangentFeatures(network, starts=2, tolerance=1e-2).fit(x, y)
+    first, second = (solution.objectives[0] for solution in solutions)
+    assert second != pytest.approx(first, rel=0.1)  # which is that of the least norm
+
+
+def test_networks_are_taken_in_evaluation_mode():
+    network, x, y = problem()
+    dropping = nn.Sequential(*network.layers[:1], nn.Tanh(), nn.Dropout(), nn.Linear(4, 2)).train()
+    model = AdaptiveTangentFeatures(dropping, structure="none").fit(x, y)
+    np.testing.assert_allclose(model.predict(x), y, atol=1e-9)
+    assert dropping.training
 
 
 def test_the_conventions_of_estimators():
@@ -531,6 +566,39 @@ def test_a_layer_that_does_more_than_its_matrix_has_no_adapted_kernel(layer):
     solver = AdaptiveTangentFeatures(network).fit(x, np.arange(4.0))
     with pytest.raises(ValueError, match="the kernel adapted by layers needs"):
         solver.adapted_kernel(x)
+
+
+def convolution(**options):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(2, 4, 2, **options)
+    size = layer(torch.zeros(1, 2, 5, 5)).numel()
+    return nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.Linear(size, 2)).double()
+
+
+@pytest.mark.parametrize("options", [{"groups": 2}, {"padding": 1, "padding_mode": "reflect"}])
+def test_convolutions_in_groups_or_with_other_padding_have_no_adapted_kernel(options):
+    network = convolution(**options)
+    x, y = data(network)
+    solver = AdaptiveTangentFeatures(network).fit(x, y)
+    with pytest.raises(ValueError, match="without groups and padded by zeros"):
+        solver.adapted_kernel(x)
+
+
+def test_dilated_convolutions_have_an_adapted_kernel():
+    network = convolution(dilation=2, stride=(1, 2), bias=False)
+    x, y = data(network)
+    solver = AdaptiveTangentFeatures(network).fit(x, y)
+    rows = features(network, x, 1, solver.transformation_).numpy()
+    np.testing.assert_allclose(solver.adapted_kernel(x), rows @ rows.T, rtol=1e-10, atol=1e-12)
+
+
+def test_both_sides_of_a_square_layer_are_told_apart():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 2)).double()
+    x, y = data(mlp())
+    solver = AdaptiveTangentFeatures(network).fit(x, y)
+    rows = features(network, x, 1, solver.transformation_).numpy()
+    np.testing.assert_allclose(solver.adapted_kernel(x), rows @ rows.T, rtol=1e-10, atol=1e-12)
 
 
 def test_a_weight_that_is_read_by_itself_has_no_adapted_kernel():

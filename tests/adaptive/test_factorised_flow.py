@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from feature_alignment.adaptive.factorised_flow import factorised_flow
+from feature_alignment.adaptive.factorised_flow import FactorisedModel, factorised_flow
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +23,14 @@ def test_the_flow_interpolates_and_conserves(problem):
     np.testing.assert_allclose(f, targets, atol=1e-8)
     assert max(m.conservation_error() for m in models) < 1e-9
     assert all(np.abs(m.weight).max() > 0.1 for m in models)
+
+
+def test_what_is_not_conserved_is_seen_on_either_side():
+    start = FactorisedModel(np.eye(4), np.zeros((3, 4)), np.eye(3))
+    assert start.conservation_error() == 0
+    for side in ("on_inputs", "on_outputs"):
+        moved = replace(start, **{side: 2 * getattr(start, side)})
+        assert moved.conservation_error() == 3
 
 
 def test_small_steps_of_gradient_descent_follow_the_flow(problem):

@@ -63,7 +63,10 @@ def test_no_structure_depends_on_the_norm_of_all_layers_together(coefficients):
     found = Structureless(ABSOLUTE).adapt(coefficients)
     assert found.penalty == pytest.approx(effective_penalty(ABSOLUTE)(np.array([norm]))[0])
     zero = {layer: 0 * b for layer, b in coefficients.items()}
-    assert Structureless(SQUARE).adapt(zero).penalty == 0
+    nothing = Structureless(SQUARE).adapt(zero)
+    assert nothing.penalty == 0
+    for layer, b in nothing.apply(coefficients, 1).items():
+        torch.testing.assert_close(b, coefficients[layer])
 
 
 def test_a_diagonal_transformation_of_the_squared_frobenius_norm_costs_twice_the_1_norm():

@@ -1,4 +1,6 @@
 import numpy as np
+import pytest
+import scipy.optimize
 import torch
 
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
@@ -36,3 +38,25 @@ def test_the_best_end_interpolates():
         for block, b in zip(features, found.coefficients, strict=True)
     )
     torch.testing.assert_close(f, targets)
+
+
+@pytest.mark.parametrize("identity_first", [True, False])
+def test_starts_are_those_asked_for_and_the_best_end_counts(monkeypatch, identity_first):
+    def minimise(function, start, *, original=scipy.optimize.minimize, **options):
+        if len(starts) == 2:  # the last descent ends early
+            options["options"] = {"maxiter": 1}
+        starts.append(start)
+        ends.append(original(function, start, **options).fun)
+        return original(function, start, **options)
+
+    starts, ends, generator = [], [], torch.Generator().manual_seed(0)
+    monkeypatch.setattr(scipy.optimize, "minimize", minimise)
+    features = [torch.randn(2, 1, 3, generator=generator).double()]
+    targets = torch.tensor([3.0, -2.0]).double()
+    found = minimise_jointly(
+        *(features, targets, square_penalty, np.random.default_rng(1), 3, [True]),
+        identity_first=identity_first,
+    )
+    assert found.objective == min(ends) < ends[-1]
+    at_identity = [np.array_equal(start, np.eye(3).ravel()) for start in starts]
+    assert at_identity == [identity_first, False, False]

@@ -39,3 +39,14 @@ def test_models_without_matrices_are_refused():
     scalar.gain = nn.Parameter(torch.tensor(1.0))
     with pytest.raises(ValueError, match="parameter 'gain' is a scalar"):
         matrix_layout(scalar)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
+def test_a_convolution_is_one_matrix_with_the_name_of_its_module(kind, bias):
+    layer = kind(2, 3, 4, bias=bias)
+    layout = matrix_layout(nn.Sequential(layer))
+    assert list(layout.layers) == ["0"]
+    matrix = layout.join(dict(nn.Sequential(layer).named_parameters()))["0"]
+    parts = [layer.weight.flatten(1), *([layer.bias[:, None]] if bias else [])]
+    assert torch.equal(matrix, torch.cat(parts, 1))

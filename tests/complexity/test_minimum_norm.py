@@ -67,6 +67,8 @@ def test_a_singular_value_of_rounding_s_size_is_none():
 def test_scales_without_kappa_are_eigenvalues_over_coefficients():
     scales = optimal_norm_scales(np.array([6.0, 2.0]), np.array([-3.0, 4.0]))
     np.testing.assert_array_equal(scales, [2.0, 0.5])
+    scales = optimal_norm_scales(np.array([6.0, 2.0]), np.array([-3.0, 4.0]), 3.0)
+    np.testing.assert_array_equal(scales, [6.0, 1.5])
 
 
 def test_single_precision_does_not_hide_a_low_rank():
@@ -74,5 +76,7 @@ def test_single_precision_does_not_hide_a_low_rank():
     features = (rng.normal(size=(5, 3)) @ rng.normal(size=(3, 8))).astype(np.float32)
     with pytest.raises(ValueError, match="labels"):
         minimum_norm_interpolator(features.astype(float).round(12), np.arange(5.0)[:, None])
-    found = minimum_norm_interpolator(rng.normal(size=(4, 8)).astype(np.float32), np.arange(4.0))
+    features = rng.normal(size=(4, 8)).astype(np.float32)
+    found = minimum_norm_interpolator(features, np.arange(4.0))
     assert found.weights.dtype == np.float64
+    np.testing.assert_allclose(features.astype(float) @ found.weights, np.arange(4.0), atol=1e-12)

@@ -1,3 +1,4 @@
+import copy
 import itertools
 import math
 
@@ -69,6 +70,28 @@ def test_the_sums_are_those_over_every_update():
     assert path.length == pytest.approx(sum(lengths), rel=1e-12)
     assert path.complexity == pytest.approx(sum(terms), rel=1e-12)
     assert path.length > float((seen[-1][0] - seen[0][0]).norm())
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_path_goes_on_from_its_state(every):
+    def trace(network):
+        return one_hidden_layer_trace(*network.layers, X)
+
+    def moved(model, path, steps):
+        for step in steps:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(0.1 * step)
+            path(step, model)
+        return path.length, path.complexity
+
+    model = new_model()
+    path = UpdatePath(model, trace, every)
+    moved(model, path, [1, 2])
+    again = UpdatePath(new_model(), trace, every)
+    again.load_state_dict(copy.deepcopy(path.state_dict()))
+    other = copy.deepcopy(model)
+    assert moved(other, again, [3, 4]) == moved(model, path, [3, 4])
 
 
 def test_watching_the_path_does_not_change_training():

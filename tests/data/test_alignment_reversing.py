@@ -146,3 +146,30 @@ def test_rounded_reading_does_not_hang_on_the_order_of_summation():
     other._first[:80] = other._first[79::-1].copy()
     found, expected = (one._rounded_rows(80) for one in (other, data))
     np.testing.assert_allclose(found, expected, atol=1e-4 * abs(expected).max())
+
+
+def test_the_last_rows_come_from_the_last_rows_of_the_second_gaussian():
+    data = AlignmentReversing(N, stream(0, "tests/alignment"), reading="compact", epsilon2=0.0)
+    x, _ = data.sample(0.25)
+    own, rows = x[40:] @ x[40:].T, data._other[40:]
+    gram = rows @ rows.T  # has the same eigenvectors V₂, so both commute
+    scale = np.linalg.norm(own) * np.linalg.norm(gram)
+    assert np.linalg.norm(own @ gram - gram @ own) < 1e-9 * scale
+
+
+def test_the_rounded_reading_has_the_last_rows_of_the_whole_inverse():
+    data = AlignmentReversing(N, stream(0, "tests/alignment"), reading="rounded", epsilon2=0.0)
+    x, _ = data.sample(0.25)
+    gram = (x[:40].T @ x[:40]).astype(np.float32).astype(float)
+    whole = np.linalg.svd(data._other)[0] / np.linalg.svd(gram, compute_uv=False)
+    expected = (whole @ whole.T)[40:, 40:]
+    np.testing.assert_allclose(x[40:] @ x[40:].T, expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_noise_has_the_deviation_epsilon2():
+    noise = draw(0.5, epsilon2=0.01)[0] - draw(0.5, epsilon2=0.0)[0]
+    assert noise.std() == pytest.approx(0.01, rel=0.02)
+
+
+def test_the_number_of_ones_is_rounded():
+    assert (draw(0.2995)[1] > 0.5).sum() == 48  # of 47.92

@@ -82,6 +82,8 @@ def test_labels_may_have_another_precision():
 
 def test_a_correlation_with_nothing_is_told():
     data = data_matrices(torch.ones(3, 2), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"tr\(ARBRARBR\) = 0; both must be positive"):
+        observed_correlation({"A": torch.eye(2), "B": torch.zeros(2, 2)}, torch.eye(2))
     with pytest.raises(ValueError, match=r"tr\(ARAR\) = 0 .* both must be positive"):
         predicted_correlation(matrix_trace(data), (1, 2, 5, 14))
     with pytest.raises(ValueError, match=r"tr\(ARAR\) = 0 .* both must be positive"):

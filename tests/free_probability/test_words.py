@@ -227,3 +227,11 @@ def test_random_words_in_large_random_matrices(n):
 def test_a_word_longer_than_the_moments_is_refused():
     with pytest.raises(ValueError, match="moments: 2 given, where that of 3 is needed"):
         moment_trace([1, 4])("RRR")
+
+
+def test_letters_of_one_family_that_meet_over_the_end_of_a_word_keep_their_order():
+    draw = {"generator": torch_stream(0, "letters"), "dtype": torch.float64}
+    trace = matrix_trace({letter: torch.randn(4, 4, **draw) for letter in "ABC"})
+    found = free_trace("ABRC", {"R": moment_trace([2.0]), "ABC": trace})
+    assert found == pytest.approx(2 * trace("CAB"), rel=1e-12)
+    assert trace("CBA") != pytest.approx(trace("CAB"), rel=0.1)

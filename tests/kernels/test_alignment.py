@@ -142,9 +142,11 @@ def test_orthogonal_and_parallel_kernels():
         (np.ones((4, 4)) * 0.3, np.arange(4.0)[:, None], {}, r"zero \(once centred\)"),
         (np.full((4, 4), np.nan), np.arange(4.0)[:, None], {}, "not finite"),
         (np.eye(4), np.full((4, 1), 0.3), {}, "all samples have the same"),
+        (np.eye(6), np.full((6, 1), 0.1), {}, "all samples have the same"),  # but for rounding
         (np.eye(4), np.arange(3.0), {}, r"labels must be \(n, c\)"),
         (np.eye(4), np.array([0, 2]), {}, "whole numbers from 0 to 1"),
         (np.eye(4), np.array([0.5, 1.0]), {}, "whole numbers from 0 to 1"),
+        (np.eye(4), np.array([-1, 0]), {}, "whole numbers from 0 to 1"),
         (np.eye(4), np.ones((3, 1)), {}, "for a kernel of 4 rows"),
         (np.ones((4, 3)), np.ones((4, 1)), {}, "must be square"),
         (np.eye(4), np.arange(4.0)[:, None], {"form": "eq7"}, "no 'eq7'; allowed: equation_7"),

@@ -65,6 +65,20 @@ def test_adapted_kernel_is_the_gram_matrix_of_the_features(bias):
     torch.testing.assert_close(kernel.total, all_features @ all_features.T)
 
 
+def test_only_some_parameters_can_be_averaged(explicit_jacobian):
+    start, end = ends()
+    rows = 0
+    for t in (0, 0.5, 1):
+        between = mlp(0)
+        between.load_state_dict({name: (1 - t) * start[name] + t * end[name] for name in start})
+        rows = rows + explicit_jacobian(between, X)[:, -12:] / 3  # of the last layer, 2 · 5 + 2
+    found = average_tangent_features(mlp(0), start, end, X, 3, only=["layers.1"])
+    assert list(found) == ["layers.1.weight", "layers.1.bias"]
+    torch.testing.assert_close(torch.cat(list(found.values()), dim=1), rows)
+    kernel = adapted_kernel(mlp(0), start, end, X, 3, only=["layers.1"])
+    torch.testing.assert_close(kernel.total, rows @ rows.T)
+
+
 def vgg(seed):
     return VGG(11, 1, 3, torch_stream(seed, "init"), dtype=torch.float64)
 

@@ -96,6 +96,7 @@ def test_label_energy_centres_each_output():
     ("y", "k", "message"),
     [
         (np.full(12, 0.3), 2, "the labels are the same for all samples"),
+        (np.full(12, 0.1), 2, "the labels are the same for all samples"),  # but for rounding
         (np.arange(11.0), 2, "11 label entries for functions of 12"),
         (np.arange(12.0), 5, "k: 5 eigenfunctions of 4 given"),
     ],

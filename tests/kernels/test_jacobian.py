@@ -78,6 +78,17 @@ def test_kernel_products_between_two_sets_of_samples():
     torch.testing.assert_close(Jacobian(model, x).times(pulled).flatten(), expected)
 
 
+def test_products_stay_those_of_the_parameters_at_the_start(explicit_jacobian):
+    model, x, u = mlp(), draw(5, 4), draw(5, 3, seed=2)
+    rows, jacobian = explicit_jacobian(model, x), Jacobian(model, x)
+    v = draw(rows.shape[1], seed=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    torch.testing.assert_close(jacobian.times(split(model, v)).flatten(), rows @ v)
+    torch.testing.assert_close(joined(jacobian.transpose_times(u)), rows.T @ u.flatten())
+
+
 def test_names_left_out_of_a_direction_stand_for_zero():
     model, x = mlp(), draw(5, 4)
     bias = {"layers.2.bias": torch.tensor([1.0, -2.0, 0.5], dtype=DOUBLE)}
@@ -140,6 +151,13 @@ def test_single_precision_is_enough_for_the_leading_directions():
         (mlp(), draw(5, 4), 15, {}, "number: 15; .* n·c − 1 = 14"),
         (mlp(), draw(5, 4), 2.0, {}, "number: 2.0; .* whole number"),
         (nn.Linear(2, 1, False).double(), draw(6, 2), 4, {}, "number: 4; only 2 singular values"),
+        (
+            nn.Linear(3, 1, False).double(),
+            torch.diag(torch.tensor([1, 1e-6, 1e-7], dtype=DOUBLE)),
+            2,
+            {},
+            "number: 2; only 1 singular values are above √tolerance = 1e-05",
+        ),
         (nn.Linear(2, 1, False), torch.zeros(6, 2), 1, {}, "the Jacobian is zero"),
         (
             mlp(torch.float32),
@@ -168,6 +186,8 @@ def test_what_does_not_fit_is_refused():
     model, x = mlp(), draw(5, 4)
     with pytest.raises(ValueError, match=r"'bias' of shape .* is not a parameter"):
         Jacobian(model, x).times({"bias": torch.ones(3)})
+    with pytest.raises(ValueError, match=r"'layers\.2\.bias' of shape \(1,\) is not a parameter"):
+        Jacobian(model, x).times({"layers.2.bias": torch.ones(1)})
     with pytest.raises(ValueError, match=r"weights of shape \(3, 5\)"):
         Jacobian(model, x).transpose_times(torch.ones(3, 5))
     with pytest.raises(ValueError, match="in training mode"):
@@ -192,7 +212,7 @@ def test_operations_without_second_derivatives_take_a_pass_for_each_output(caplo
     model = nn.Sequential(
         nn.Linear(4, 3), Toy(lambda m, x: Once.apply(x)), nn.Linear(3, 2)
     ).double()
-    x, direction = draw(5, 4), {"0.weight": draw(3, 4, seed=1)}
+    x, direction = draw(5, 4), {"0.weight": draw(3, 4, seed=1), "2.weight": draw(2, 3, seed=2)}
     found = Jacobian(model, x).times(direction)
     assert "slow" in caplog.text
     model[1].function = lambda m, x: x**2

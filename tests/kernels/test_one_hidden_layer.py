@@ -23,3 +23,13 @@ def test_the_trace_is_a_sum_over_samples():
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     parts = [one_hidden_layer_trace(hidden, readout, sample[None]) for sample in x]
     assert one_hidden_layer_trace(hidden, readout, x) == pytest.approx(sum(parts), rel=1e-12)
+
+
+def test_units_at_zero_are_not_active(explicit_kernel):
+    hidden, readout = nn.Linear(4, 6).double(), nn.Linear(6, 3).double()
+    with torch.no_grad():
+        hidden.weight[:2], hidden.bias[:2] = 0, 0
+    x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    grams = explicit_kernel(nn.Sequential(hidden, nn.ReLU(), readout), x)
+    expected = sum(gram.trace().item() for gram in grams.values())
+    assert one_hidden_layer_trace(hidden, readout, x) == pytest.approx(expected, rel=1e-12)

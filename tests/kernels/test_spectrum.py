@@ -27,6 +27,11 @@ def test_eigenvalues_are_the_squared_singular_values_in_descending_order():
     assert (found >= 0).all()
 
 
+def test_eigenvalues_that_rounding_made_negative_are_zero():
+    assert kernel_eigenvalues(np.diag([-1e-6, 0.5, 1.0])).tolist() == [1, 0.5, 0]
+    assert kernel_eigenvalues(np.diag([-1e3, 1e9])).tolist() == [1e9, 0]
+
+
 def test_float32_kernels_of_low_rank_are_accepted():
     kernel = torch.tensor(gram(200, 3), dtype=torch.float32)
     assert np.linalg.eigvalsh(kernel.numpy().astype(float)).min() < 0
@@ -77,6 +82,8 @@ def test_large_eigenvalues_do_not_overflow():
         (np.array([[1.0, 2.0], [0.0, 1.0]]), "not symmetric"),
         (np.diag([1.0, -0.1]), "not positive semidefinite: eigenvalues from -0.1 to 1"),
         (-np.eye(2), "not positive semidefinite"),
+        (1e-9 * np.array([[1.0, 2.0], [0.0, 1.0]]), "not symmetric"),
+        (1e-9 * np.diag([1.0, -0.1]), "not positive semidefinite"),
         (1j * np.eye(2), "kernel: it is complex"),
         (torch.eye(2, dtype=torch.complex64), "kernel: it is complex"),
     ],

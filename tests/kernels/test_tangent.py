@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels import tangent
 from feature_alignment.kernels.alignment import label_alignment
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.models.mlp import MLP
+from toys import Toy
 
 
 def inputs(n, d=3, seed=0):
@@ -32,6 +35,13 @@ def test_kernels_and_features_are_those_of_the_explicit_jacobian(
     assert kernel.outputs == outputs
     assert_same_kernel(kernel, explicit_kernel(model, x), 1e-10)
     assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
+    features = tangent_features(model, x).flatten(0, 1)
+    torch.testing.assert_close(features, explicit_jacobian(model, x))
+
+
+def test_features_are_formed_some_samples_at_a_time(monkeypatch, explicit_jacobian):
+    monkeypatch.setattr(tangent, "_FEATURES", 80)  # of two samples, as the largest has 2 · 20
+    model, x = mlp(), inputs(5)
     features = tangent_features(model, x).flatten(0, 1)
     torch.testing.assert_close(features, explicit_jacobian(model, x))
 
@@ -93,6 +103,30 @@ def test_what_is_wrong_with_the_columns_is_told_of_them():
     with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
         tangent_kernel(model, x, torch.ones(4, 5))
     assert caught.value.__notes__ == ["This is of x2, the inputs of the kernel's columns."]
+
+
+def test_a_spectrum_is_allowed_the_rounding_that_centring_leaves():
+    x = 1 + 0.01 * inputs(12)
+    exact = tangent_kernel(mlp("erf"), x).spectrum()
+    found = tangent_kernel(mlp("erf").float(), x.float()).spectrum()
+    assert found / exact[0] == pytest.approx(exact / exact[0], abs=2e-3)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_layers_in_two_precisions_are_summed_in_the_higher(order):
+    grams = [torch.eye(2), torch.full((2, 2), 1e-9, dtype=torch.float64)]
+    total = TangentKernel({str(i): grams[i] for i in order}, 1).total
+    assert total.dtype == torch.float64
+    assert (total - torch.eye(2)).tolist() == [[pytest.approx(1e-9, rel=1e-6)] * 2] * 2
+
+
+def test_a_layer_in_two_precisions_is_summed_in_the_higher():
+    model = Toy(lambda m, x: x @ m.weight.double().T + m.bias)
+    model.weight = nn.Parameter(torch.ones(2, 3))
+    model.bias = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    x = inputs(5).float().double()
+    found = tangent_kernel(model, x).total
+    torch.testing.assert_close(found, torch.kron(x @ x.T + 1, torch.eye(2).double()))
 
 
 @pytest.mark.parametrize("spread", [1e-3, 1e-4])

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture_plan import plan_capture
@@ -176,6 +177,18 @@ def test_positions_that_do_not_count_are_left_out(explicit_kernel, assert_same_k
 def test_any_number_of_samples_and_outputs(n, outputs, explicit_kernel, assert_same_kernel):
     x = images(n)
     model = prepare(lambda: picture(nn.Conv2d(4, 5, 3), outputs=outputs), x)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_a_bias_that_another_layers_product_has_is_not_the_bias_of_its_own_modules_weight(
+    explicit_kernel, assert_same_kernel
+):
+    model = Toy(
+        lambda m, x: F.linear(torch.tanh(x @ m.weight), m.child.weight, m.bias),
+        child=nn.Linear(3, 4, bias=False),
+    )
+    model.weight, model.bias = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(4))
+    model, x = model.double(), torch.arange(15.0).view(5, 3).double() / 15
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
 
 

@@ -69,9 +69,28 @@ class Everything(nn.Module):
         return self.readout(self.bounded(h).sum(1))
 
 
+class Twice(nn.Module):
+    """A convolution, wide enough not to form its gradients, and its norm, both called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.norm = nn.Conv1d(12, 12, 3, padding=1), nn.GroupNorm(1, 12)
+        self.readout = nn.Linear(12 * 4, 3)
+
+    def forward(self, x):
+        for _ in range(2):
+            x = torch.tanh(self.norm(self.convolution(x)))
+        return self.readout(x.flatten(1))
+
+
 CASES = {
     "mlp": lambda: (MLP(4, [6, 5], 3, "erf", True, stream(), dtype=DOUBLE), draw(5, 4)),
     "everything": lambda: (Everything().double(), draw(4, 2, 7, 8)),
+    "twice": lambda: (Twice().double(), draw(3, 12, 4)),
+    "wide groups": lambda: (
+        nn.Sequential(nn.Conv1d(8, 8, 3, groups=2), nn.Tanh(), nn.Flatten()).double(),
+        draw(4, 8, 3),
+    ),
     "gpt": lambda: (GPT(5, 2, 2, 4, 6, stream(), init="pytorch", dtype=DOUBLE), tokens()),
     "gpt, long and untied": lambda: (
         GPT(5, 1, 1, 2, 9, stream(), bias=True, outputs="last_position", tie_weights=False,
@@ -201,3 +220,5 @@ def test_models_without_a_kernel_are_refused(model, message):
 def test_sizes_below_one_are_refused():
     with pytest.raises(ValueError, match="memory_budget: 0; give a number of bytes"):
         tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 0)
+    with pytest.raises(ValueError, match=r"memory_budget: 1 bytes; the gradients of one sample ne"):
+        tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 1)

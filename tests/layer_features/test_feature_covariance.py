@@ -13,6 +13,7 @@ from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_feature_covariance,
 )
+from feature_alignment.layer_features.layer_matrices import FeatureMatrices
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
@@ -167,6 +168,32 @@ def test_the_matrix_is_the_selection_of_a_parameter_that_multiplies(part):
     assert torch.equal(found.weight_matrix, part(model.layer.weight))
 
 
+def test_parts_are_numbered_by_their_places_in_the_parameter():
+    def last_part_first(m, x):
+        return torch.tanh(x @ m.layer.weight[3:].T) @ m.layer.weight[:3].T
+
+    model, x = Toy(last_part_first, layer=nn.Linear(3, 6, bias=False).double()), draw(5, 3)
+    found = layer_feature_matrices(model, x)
+    assert torch.equal(found["layer[0]"].weight_matrix, model.layer.weight[:3])
+    assert torch.equal(found["layer[1]"].weight_matrix, model.layer.weight[3:])
+
+
+def test_matrices_do_not_follow_the_model():
+    model, x = mlp(), draw(5, 4)
+    found = layer_feature_matrices(model, x, initial=dict(model.named_parameters()))["layers.0"]
+    before = model.layers[0].weight.detach().clone()
+    with torch.no_grad():
+        model.layers[0].weight.zero_()
+    assert torch.equal(found.weight_matrix, before)
+    assert torch.equal(found.initial_weight, before)
+
+
+def test_weights_that_became_zero_have_a_centred_correlation_only():
+    layer = FeatureMatrices(torch.zeros(2, 2), torch.eye(2), 1, torch.eye(2))
+    found = layer.correlations()
+    assert found == pytest.approx({"centred_nfc": 1, "centred_nfc_mean_subtracted": 1})
+
+
 def test_chunks_change_nothing_and_precision_little():
     model, x = Convolutions(), draw(7, 2, 5, 6)
     whole, parts = (layer_feature_matrices(model, x, chunk_size=size) for size in (7, 3))
@@ -177,6 +204,20 @@ def test_chunks_change_nothing_and_precision_little():
         torch.testing.assert_close(
             single[name].covariance.double(), whole[name].covariance, rtol=1e-4, atol=1e-6
         )
+
+
+def test_chunks_of_float32_are_summed_in_float64():
+    model = Toy(lambda m, x: m.layer(x) * x[:, :1], layer=nn.Linear(3, 1))
+    x = torch.ones(101, 3)
+    x[0, 0] = 1e4  # its square is 10⁸, to which single ones are below float32's rounding
+    found = layer_feature_matrices(model, x, chunk_size=1)["layer"].covariance
+    assert found.item() == pytest.approx((1e8 + 100) / 101, rel=1e-7)
+
+
+def test_layers_come_in_the_order_asked_for():
+    model, x = mlp(), draw(7, 4)
+    for names in (["layers.1", "layers.0"], ["layers.0", "layers.1"]):
+        assert list(layer_feature_matrices(model, x, names)) == names
 
 
 def test_centred_matrices_use_the_weight_change_and_the_current_covariance():
@@ -274,9 +315,15 @@ def twice():
             {"layers": ["1"]},
             "'1' has 2 groups",
         ),
+        (
+            nn.Sequential(nn.Unflatten(1, (4, 1)), nn.ConvTranspose1d(4, 4, 1), nn.Flatten()),
+            {"layers": ["1"]},
+            "'1' does not multiply",
+        ),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
         (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),
         (nn.Linear(4, 2), {"output_samples": 3}, "go together"),
+        (nn.Linear(4, 2), {"generator": stream()}, "go together"),
         (nn.Linear(4, 2), {"centre_tangents": True}, "need the start"),
         (nn.Linear(4, 2), {"initial": {"weigth": torch.ones(2, 4)}}, "no value for 'weight'"),
         (nn.Linear(4, 2), {"initial": {"weight": torch.ones(4, 2)}}, r"shape \(4, 2\)"),
@@ -362,8 +409,9 @@ def test_a_layer_that_every_other_sample_skips_is_left_out(caplog):
     x[::2, 0].abs_()
     x[1::2, 0].abs_().neg_()
     model = Toy(forward, first=linear(3, 3), second=linear(3, 3))
-    assert list(layer_feature_matrices(model, x)) == ["first"]
-    assert "layer 'second' is used on inputs that the samples share, or not on all" in caplog.text
+    assert list(layer_feature_matrices(model, x, chunk_size=4)) == ["first"]
+    told = "layer 'second' is used on inputs that the samples share, or not on all"
+    assert caplog.text.count(told) == 1  # not for each chunk
 
 
 @pytest.mark.parametrize(
@@ -380,6 +428,10 @@ def test_outputs_that_are_no_function_of_the_sample_are_refused(function, messag
     x = draw(5, 3)
     x[4] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
+        layer_feature_matrices(linear(), x)
+    x = draw(20, 3)
+    x[1] = torch.nan  # none of the few by which the model is checked beforehand
+    with pytest.raises(ValueError, match="outputs of some samples are not finite"):
         layer_feature_matrices(linear(), x)
 
 
@@ -493,3 +545,11 @@ def test_tangents_need_not_be_centred():
     layer = nn.Linear(2, 2)
     found = features(layer, torch.eye(2), copy_parameters(layer), centre_tangents=False)
     assert found[""].tangent_change is None
+    assert features(layer, torch.eye(2), copy_parameters(layer))[""].tangent_change is not None
+
+
+def test_gradients_that_are_not_finite_are_refused():
+    model, x = Toy(lambda m, x: m.layer(x).abs().sqrt(), layer=nn.Linear(3, 2, False)), draw(5, 3)
+    x[4] = 0  # where the root's slope is not finite
+    with pytest.raises(ValueError, match=r"layer 'layer'.* not finite"):
+        layer_feature_matrices(model.double(), x)

@@ -115,6 +115,10 @@ def test_zero_and_constant_matrices_have_no_cosine():
         cosine_similarity(torch.zeros(2, 2), torch.eye(2))
     with pytest.raises(ValueError, match="zero once its mean is subtracted"):
         cosine_similarity(torch.full((3, 3), 0.1), torch.eye(3), subtract_mean=True)
+    almost = torch.full((3, 3), 0.3, dtype=torch.float64)
+    almost[0, 0] = 0.1 + 0.2  # the last digit is another one
+    with pytest.raises(ValueError, match="zero once its mean is subtracted"):
+        cosine_similarity(almost, torch.eye(3), subtract_mean=True)
     with pytest.raises(ValueError, match=r"shapes \(2, 2\) and \(3, 3\)"):
         cosine_similarity(torch.eye(2), torch.eye(3))
 
@@ -159,3 +163,11 @@ def test_equal_columns_have_no_mean_subtracted_correlation():
     with pytest.raises(ValueError, match="equal entries"):
         pair.correlation(subtract_mean=True)
     assert pair.correlation() == pytest.approx(1)
+
+
+def test_equal_entries_of_one_of_both_leave_no_mean_subtracted_correlation():
+    weight = torch.tensor([[1.0, 1.0], [1.0, -1.0]])  # WᵀW = 2I, and WᵀKW has ones only
+    pair = feature_pair(weight, torch.diag(torch.tensor([1.0, 0.0])))
+    with pytest.raises(ValueError, match="equal entries"):
+        pair.correlation(subtract_mean=True)
+    assert pair.correlation() == pytest.approx(1 / 2**0.5)

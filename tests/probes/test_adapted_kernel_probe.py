@@ -72,6 +72,12 @@ def test_before_the_first_update_nothing_has_changed():
     assert rows[1].value == pytest.approx(1)
 
 
+def test_the_initial_kernel_is_of_the_same_outputs():
+    probe = AdaptedKernelProbe(mlp(1), Batch(inputs(4)), points=2, output=lambda f: f[:, :1])
+    (row,) = probe(0, mlp(1)).rows
+    assert (row.metric, row.value) == ("adapted_kernel_change", pytest.approx(1))
+
+
 def test_a_dead_network_is_told():
     model = mlp(1)
     probe = AdaptedKernelProbe(model, Batch(inputs(4), Y), points=2)

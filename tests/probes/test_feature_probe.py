@@ -144,6 +144,29 @@ def test_convolutions_and_random_backward_passes_are_measured():
     assert 0 < found["0", "centred_nfc"] <= 1
 
 
+def test_tangent_changes_can_be_those_of_one_output(x):
+    model = network(3)
+    probe = FeatureProbe(model, x, centre_tangents=True, output=lambda f: f[:, :1])
+    before = tangents(model, x)[0][::3]
+    w0 = model.layers[0].weight.detach().clone()
+    found = measured(probe, trained(model))
+    w, d = model.layers[0].weight.detach(), tangents(model, x)[0][::3]  # of the first output
+    assert found["layers.0", "nfc"] == pytest.approx(rho(w.T @ w, w.T @ d.T @ d @ w), rel=1e-9)
+    change = (d - before).T @ (d - before)
+    expected = rho(w0.T @ w0, w0.T @ change @ w0)
+    assert found["layers.0", "ptk_centred_nfc"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_random_signs_go_on_where_they_were(x):
+    model = network(3)
+    generator = torch.Generator().manual_seed(3)
+    probe = FeatureProbe(model, x, output_samples=1, generator=generator)
+    state = probe.state_dict()
+    first, second = measured(probe, model, 0), measured(probe, model, 0)
+    probe.load_state_dict(state)
+    assert measured(probe, model, 0) == first != second
+
+
 def test_a_dead_network_is_reported(x):
     model = network()
     probe = FeatureProbe(model, x)

@@ -48,6 +48,7 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
     expected = {
         "largest_eigenvalue": singular_values[0],
         "mean_eigenvalue": singular_values.sum() / 36,
+        "median_eigenvalue": np.median(singular_values),  # 3 of 36 are 0
         "effective_rank": np.exp(entropy),
         "trace_ratio_5": shares[:5].sum(),
         "label_alignment": y @ kernel @ y / (kernel.norm() * (y @ y)),
@@ -55,6 +56,14 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
     for metric, value in expected.items():
         assert found["all", "train", metric] == pytest.approx(float(value), rel=1e-9)
     assert ("all", "train", "trace_ratio_40") not in found  # there are 36 eigenvalues
+
+
+def test_all_eigenvalues_together_have_a_trace_ratio_of_one(setting):
+    model, batch = setting
+    first = TangentKernelProbe({"train": Batch(batch.x[:10])}, output=lambda f: f[:, :1])
+    found = measured(first, model)
+    assert found["all", "train", "trace_ratio_10"] == pytest.approx(1)
+    assert ("all", "train", "trace_ratio_20") not in found
 
 
 def test_a_network_can_be_checked_once_as_long_as_it_is_the_same_one(setting, monkeypatch):
@@ -111,6 +120,8 @@ def test_layers_are_aligned_by_their_own_kernels(setting, centred_features):
     expected = y @ kernel @ y / (kernel.norm() * (y @ y))
     assert found["layers.0", "test", "label_alignment"] == pytest.approx(float(expected), rel=1e-9)
     assert {layer for layer, _, _ in found} == {"all", "layers.0", "layers.1"}
+    own = {metric for layer, _, metric in found if layer == "layers.0"}
+    assert own == {"label_alignment", "label_alignment_uncentred"}
 
 
 def test_what_is_not_asked_for_is_not_measured(setting):

@@ -1,4 +1,5 @@
 import copy
+import warnings
 
 import pytest
 import torch
@@ -72,6 +73,17 @@ def test_no_size_that_a_gradient_can_have_overflows_or_vanishes(dtype, entry):
     assert w.tolist() == pytest.approx([-0.05] * 100, rel=torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_steps_in_half_precision_are_rounded_once(dtype):
+    gradient = torch.randn(500, generator=torch.Generator().manual_seed(0)).to(dtype)
+    w = torch.nn.Parameter(torch.zeros(500, dtype=dtype))
+    w.grad = gradient.clone()
+    SpeedLimited([w], lr=70.0, epsilon=0.3).step()
+    exact = -70 * gradient.double() / (gradient.double().norm() + 0.3)
+    error = (w.detach().double() / exact - 1).abs().max()
+    assert error < 0.51 * torch.finfo(dtype).eps
+
+
 def test_a_vanished_gradient_makes_no_step_and_is_told_once(recwarn):
     zero, unused = with_gradient([1.0], [1e-9], torch.float16), parameter([1.0])
     still, moving = with_gradient([1.0], [0.0]), with_gradient([1.0], [1.0])
@@ -84,12 +96,14 @@ def test_a_vanished_gradient_makes_no_step_and_is_told_once(recwarn):
         ],
         lr=1.0,
     )
+    warnings.simplefilter("always")  # the default tells the same only once
+    optimizer.step()
     for _ in range(2):
         optimizer.step()
-        optimizer = copy.deepcopy(optimizer)
+        optimizer = copy.deepcopy(optimizer)  # of which the parameters have no gradients
     (warning,) = recwarn
     assert "the gradient of layer 'first' is zero" in str(warning.message)
-    assert (zero.item(), unused.item(), still.item(), moving.item()) == (1.0, 1.0, 1.0, 0.0)
+    assert (zero.item(), unused.item(), still.item(), moving.item()) == (1.0, 1.0, 1.0, -1.0)
 
 
 @pytest.mark.parametrize("entry", [float("nan"), float("inf"), float("-inf")])

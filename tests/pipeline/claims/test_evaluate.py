@@ -14,6 +14,7 @@ from feature_alignment.pipeline.claims.evaluate import (
 )
 from feature_alignment.pipeline.claims.ledger import Criterion, load_ledger
 from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.marks import DIVERGED
 from feature_alignment.pipeline.papers import ledgers
 from toy_claims import claim
 
@@ -52,6 +53,21 @@ def test_a_mean_that_other_seeds_could_turn_is_told(rule, values, close):
     assert ("within one standard error" in verdict(rule, values).reason) == close
 
 
+def test_each_seed_counts_once_though_one_has_fewer_values():
+    frame = pd.DataFrame(
+        [
+            (0, "number", 0, 1.0),
+            (0, "number", 1, 2.0),
+            (1, "number", 0, 3.0),
+            (1, DIVERGED, None, 1.0),  # which is why it has one only
+        ],
+        columns=["seed", "metric", "draw", "value"],
+    )
+    found = evaluate(claim(ABOVE, over="draw"), frame, "quick", data_is_real=True)
+    assert (found.ours, found.by_seed) == (2.25, (1.5, 3.0))
+    assert found.reason.startswith("the mean 2.25 is above 0.5")
+
+
 @pytest.mark.parametrize(
     ("rule", "values", "outcome"),
     [
@@ -60,6 +76,7 @@ def test_a_mean_that_other_seeds_could_turn_is_told(rule, values, close):
         (NEAR, [0.1, 0.2], "not reproduced"),
         (EXACT, [0.95, 0.95], "holds"),  # exactly at the tolerance
         (EXACT, [0.95, 0.9501], "fails"),
+        (criterion("near", tolerance=0.07), [0.86, 1.0], "holds"),  # 0.93 − 0.07 > 0.86 in binary
         (EXACT, [0.90, 0.96], "fails"),  # the mean would pass
         (criterion("near", tolerance=0.0), [0.93], "holds"),
         (ABOVE, [0.2, 0.9], "reproduced"),

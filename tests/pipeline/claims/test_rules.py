@@ -14,6 +14,7 @@ from feature_alignment.pipeline.claims.rules import (
     judge_cases,
     judge_number,
     judge_size,
+    near_reach,
     sign_test,
     too_few_agree,
 )
@@ -161,6 +162,18 @@ def test_the_number_of_one_network_is_compared_by_the_errors_of_both_sides():
     # A single network of ours has no spread; the 10 % remain.
     assert number([2.7], 2.5, single_network=True).outcome == "reproduced"
     assert number([2.8], 2.5, single_network=True).outcome == "partly"
+
+
+def test_each_seed_counts_once_in_the_mean_and_in_its_error():
+    ours = values([1.0], [2.0, 3.0, 4.0], [0.0, 1.0])  # means 1, 3 and 0.5
+    assert judge_number(ours, 1.5, 0.0, False, False).reason.startswith("the mean 1.5 is 0 from")
+    reach, _ = near_reach(ours, 0.0, 0.0, False, True)
+    expected = np.var([1, 3, 0.5], ddof=1) / 3 + np.var([1, 2, 3, 4, 0, 1], ddof=1)
+    assert reach == pytest.approx(2 * math.sqrt(expected))
+
+
+def test_a_distance_from_one_is_that_of_the_size():
+    assert near_reach(values(-0.9, -0.8), -0.9, 0.0, True, False)[0] == pytest.approx(0.01)
 
 
 def test_the_spread_of_one_draw_is_that_of_all_draws():

@@ -255,3 +255,36 @@ def test_every_marker_is_within_the_axis(largest):
     drawn = [x for line in ax.lines for x in line.get_xdata()]
     assert low < min(drawn)
     assert max(drawn) < high
+
+
+def test_deviations_are_drawn_by_form_from_the_top_down():
+    rows = pd.DataFrame(
+        {
+            "statement": ["a", "b", "b"],
+            "form": ["stated", "printed", "corrected"],
+            "value": [0.0, 2.0, 1e-9],
+        }
+    )
+    _, ((ax,),) = new_figure(1, 1, 4, 3)
+    draw_deviations(ax, rows, {"a": "first", "b": "second"})
+    found = {
+        line.get_label(): list(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        for line in ax.lines
+    }
+    assert found == {
+        "the paper's form": [(1e-17, 0)],
+        "corrected": [(1e-9, 1)],
+        "as printed": [(2.0, 1)],
+    }
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["first", "second"]
+    low, high = ax.get_ylim()
+    assert low > high
+    assert ax.get_xlim()[1] == pytest.approx(6)
+
+
+def test_the_papers_number_is_placed_within_an_axis_that_is_upside_down():
+    _, ((ax,),) = new_figure(1, 1, 4, 3)
+    ax.set_ylim(1, 0)
+    draw_paper(ax, {"paper_value": 0.25})
+    (line,) = ax.lines
+    assert line.get_ydata()[0] == 0.25

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,7 +7,7 @@ import pytest
 from feature_alignment.pipeline.figures import make
 from feature_alignment.pipeline.figures.make import draw_figure, name_stand_ins
 from feature_alignment.pipeline.figures.style import new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Run
+from feature_alignment.pipeline.figures.table import FigureTable, Run, rows_where
 
 
 def test_stand_ins_are_named_wherever_a_picture_names_them():
@@ -69,3 +71,39 @@ def test_a_column_of_numbers_and_words_is_read_as_words_in_a_table_of_any_length
     frame = pd.DataFrame({"seed": 0, "metric": "loss", "layer": layers, "value": 1.0})
     frame.to_csv(tmp_path / "metrics.csv", index=False)
     assert (Run(tmp_path).metrics["layer"] == "1").sum() == 300_000
+
+
+def test_arrays_are_stacked_in_the_order_of_seeds(tmp_path):
+    (tmp_path / "spec.json").write_text('{"parameters": {"seeds": 3}}', encoding="utf-8")
+    np.savez(tmp_path / "arrays.npz", **{f"seed{seed}/f": [seed, -seed] for seed in range(3)})
+    run = Run(tmp_path)
+    assert run.stacked("f").tolist() == [[0, 0], [1, -1], [2, -2]]
+    assert run.array("f", 2).tolist() == [2, -2]
+
+
+@pytest.mark.parametrize(
+    ("sources", "stand_in"),
+    [((), False), (("file",), False), (("embedded",), True), (("file", "embedded"), True)],
+)
+def test_a_run_with_an_embedded_dataset_has_a_stand_in(tmp_path, sources, stand_in):
+    data = {f"dataset{i}": {"source": source} for i, source in enumerate(sources)}
+    (tmp_path / "spec.json").write_text(json.dumps({"data": data}), encoding="utf-8")
+    assert Run(tmp_path).stand_in is stand_in
+
+
+@pytest.mark.parametrize("wanted", [range(1, 3), [1, 2], (1, 2), {1, 2}])
+def test_rows_are_chosen_by_one_of_several_values(wanted):
+    frame = pd.DataFrame({"step": [0, 1, 2, 3]})
+    assert rows_where(frame, step=wanted)["step"].tolist() == [1, 2]
+
+
+def test_rows_that_are_not_there_are_told():
+    with pytest.raises(KeyError, match="the table has no rows where"):
+        rows_where(pd.DataFrame({"split": ["train"]}), split="trian")
+
+
+def test_metrics_begin_with_the_point_and_its_columns(tmp_path):
+    (tmp_path / "metrics.csv").write_text("seed,value\n0,1.5\n", encoding="utf-8")
+    frame = Run(tmp_path, {"width": 3.0}).metrics
+    assert frame.columns.tolist() == ["point", "width", "seed", "value"]
+    assert frame.iloc[0].tolist() == [tmp_path.name, 3.0, 0, 1.5]

@@ -7,6 +7,7 @@ from torch import nn
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream
 from feature_alignment.errors import UserError
+from feature_alignment.papers.baratin2021.experiments import classification
 from feature_alignment.papers.baratin2021.experiments.classification import build_network, run_seed
 from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.run import SeedRun
@@ -111,6 +112,28 @@ def test_what_the_figures_need_is_the_least_allowed(key, least):
     assert Classification().but(**{key: least})
     with pytest.raises(UserError, match=f"{key}: found {least - 1}, at least {least} is needed"):
         Classification().but(**{key: least - 1})
+
+
+def test_training_and_evaluation_have_the_settings_asked_for(dataset, monkeypatch):
+    seen = []
+    monkeypatch.setattr(classification, "train", lambda *_, **given: seen.append(given) or 1 / 0)
+    settings = {"learning_rate": 0.03, "momentum": 0.7, "weight_decay": 0.5}
+    with pytest.raises(ZeroDivisionError):
+        run(dataset, evaluation_samples=25, steps=13, **settings)
+    (given,) = seen
+    (group,) = given["optimizer"].param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.03, 0.7, 0.5)
+    sizes = {split: (len(x), len(y)) for split, (x, y) in given["evaluate_on"].items()}
+    assert sizes == {"train": (25, 25), "test": (25, 25)}
+    assert given["measure_at"] >= {0, 13}
+
+
+@pytest.mark.parametrize(("init", "moves"), [("pytorch", True), ("kaiming_zero_bias", False)])
+@pytest.mark.parametrize("model", ["mlp", "vgg11"])
+def test_initial_weights_are_those_asked_for(model, init, moves):
+    network = build_network(seed_run(model=model, init=init), SHAPE)
+    biases = [value for name, value in network.named_parameters() if name.endswith("bias")]
+    assert all(bool(bias.any()) == moves for bias in biases)
 
 
 @pytest.mark.slow

@@ -53,6 +53,8 @@ def test_training_ends_at_the_goal_and_random_labels_are_more_complex(dataset):
         margin = found["train", "margin"]
         quotient = found["train", "frobenius_product"] / margin
         assert found["train", "frobenius_product_over_margin"] == pytest.approx(quotient)
+    assert 0.9 < clean["train", "accuracy"] <= 1
+    assert 0 <= clean["test", "accuracy"] <= 1
     gap = clean["train", "accuracy"] - clean["test", "accuracy"]
     assert clean["test", "generalisation_gap"] == pytest.approx(gap)
     assert noisy["test", "generalisation_gap"] > gap + 0.3
@@ -79,3 +81,13 @@ def test_vgg_has_the_measures_of_deep_networks(dataset):
     found = measured(dataset, model="vgg19", width=1, max_steps=2, kernel_samples=2)
     assert found["train", "path_complexity"] > 0
     assert ("train", "unit_capacity") not in found
+
+
+def test_the_loss_is_looked_at_every_few_updates(dataset):
+    own = PARAMETERS.mlp.but(**NETWORK)
+    parameters = PARAMETERS.but(model="mlp", mlp=own, check_every=7)
+    result = run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
+    steps = {row["step"] for row in result.rows if row["metric"] == "goal_reached"}
+    assert len(steps) == 1
+    assert 0 < min(steps) < 400
+    assert min(steps) % 7 == 0

@@ -105,7 +105,7 @@ def test_layers_weights_and_their_decay_are_those_asked_for(bars, monkeypatch):
     monkeypatch.setattr(
         difficulty, "train", lambda model, *_, **o: seen.append((model, o)) or 1 / 0
     )
-    for changes in ({}, {"tied": True}, {"init": "pytorch", "weight_decay": 0.5}):
+    for changes in ({}, {"tied": True}, {"init": "pytorch", "weight_decay": 0.5, "momentum": 0.3}):
         with pytest.raises(ZeroDivisionError):
             run_seed(seed_run(bars, linear_layers=5, **changes))
     (plain, _), (tied, _), (other, options) = seen
@@ -113,7 +113,8 @@ def test_layers_weights_and_their_decay_are_those_asked_for(bars, monkeypatch):
     assert [id(tied.layers[1])] * 3 == [id(layer) for layer in tied.layers[1:4]]
     assert len(list(tied.parameters())) == 6
     assert plain.layers[0].bias.abs().max() == 0 < other.layers[0].bias.abs().max()
-    assert options["optimizer"].param_groups[0]["weight_decay"] == 0.5
+    (group,) = options["optimizer"].param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0.3, 0.5)
 
 
 def test_tied_layers_are_measured_and_trained(bars):

@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from feature_alignment.data.synthetic import grid
-from feature_alignment.papers.baratin2021.experiments.disk import rotation_invariance, run_seed
+from feature_alignment.kernels.eigenfunctions import Eigenfunctions
+from feature_alignment.papers.baratin2021.experiments import disk
+from feature_alignment.papers.baratin2021.experiments.disk import (
+    _decay,
+    rotation_invariance,
+    run_seed,
+)
 from feature_alignment.papers.baratin2021.figures import fig1_fig10
 from feature_alignment.papers.baratin2021.parameters import Disk, Init
 from feature_alignment.pipeline.figures.figure import Settings
@@ -59,3 +65,24 @@ def test_without_centring_the_raw_kernel_is_decomposed():
 def test_initial_weights_are_those_asked_for():
     ratios = {measured(init=init)["eigenvalue_ratio_20"] for init in get_args(Init)}
     assert len(ratios) == 3
+
+
+def test_the_last_step_is_measured_too():
+    parameters = Disk(samples=20, test_samples=8, grid=8, width=8, linear_layers=3, steps=2)
+    result = run_seed(SeedRun(0, parameters.but(measure_at=[0, 1, 5]), torch.device("cpu")))
+    found = {row["step"] for row in result.rows if row["metric"] == "eigenvalue_ratio_20"}
+    assert found == {0, 1, 2}
+
+
+def test_the_20th_eigenvalue_is_compared_with_the_first():
+    assert _decay(Eigenfunctions(np.arange(40.0, 10.0, -1), np.eye(30))) == 21 / 40
+
+
+def test_test_points_are_others_than_those_trained_on(monkeypatch):
+    seen = []
+    monkeypatch.setattr(disk, "train", lambda *_, **given: seen.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        measured()
+    train, test = (x for x, _ in seen[0]["evaluate_on"].values())
+    assert (len(train), len(test)) == (20, 8)
+    assert torch.cdist(test.double(), train.double()).min() > 1e-6

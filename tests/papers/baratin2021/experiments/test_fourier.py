@@ -5,6 +5,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from feature_alignment.papers.baratin2021.experiments import fourier
 from feature_alignment.papers.baratin2021.experiments.fourier import fourier_magnitudes, run_seed
 from feature_alignment.papers.baratin2021.parameters import Fourier
 from feature_alignment.pipeline.run import SeedRun
@@ -62,3 +63,13 @@ def test_the_tenth_is_counted_from_the_first_index_with_or_without_centring():
     raw = found(centred=False)
     assert raw["eigenvalue_ratio_10"] == pytest.approx(raw["eigenvalue_ratio_10_uncentred"])
     assert raw["eigenvalue_ratio_10"] != pytest.approx(found()["eigenvalue_ratio_10"])
+    uncentred = found()["eigenvalue_ratio_10_uncentred"]
+    assert uncentred == pytest.approx(raw["eigenvalue_ratio_10_uncentred"])
+
+
+def test_points_are_equally_spaced_on_the_unit_interval(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fourier, "tangent_kernel", lambda _, x: seen.append(x) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_seed(SeedRun(0, Fourier(points=24, linear_layers=3), torch.device("cpu")))
+    assert seen[0][:, 0].numpy() == pytest.approx(np.arange(24) / 23)

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.papers.baratin2021.experiments.interpolators import run_seed
+from feature_alignment.papers.baratin2021.experiments.interpolators import _measure, run_seed
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedRun
 
@@ -53,3 +53,20 @@ def test_scales_between_white_and_the_features_depend_on_what_is_scaled():
     assert themselves[0.0] == pytest.approx(squares[0.0])
     # √(1 − c) of white features is left where singular values are small, else 1 − c.
     assert themselves[0.9] > 1.5 * squares[0.9]
+
+
+def test_the_agreement_is_the_rank_correlation_of_norm_bound_and_error(result):
+    frame = pd.DataFrame(result.rows)
+    found = frame[frame["metric"] == "norm_bound_agreement"]["value"].item()
+    expected = curve(result, "norm_bound").corr(curve(result, "error"), method="spearman")
+    assert found == pytest.approx(expected)
+    assert found != pytest.approx(
+        curve(result, "optimal_bound").corr(curve(result, "error"), method="spearman")
+    )
+
+
+def test_solutions_are_measured_along_the_modes_of_the_figure():
+    y = np.arange(1.0, 14.0)
+    error, *_, first, second = _measure(np.eye(13), y, np.arange(12))
+    assert (first, second) == (2, 11)  # of φ_1 and φ_10, counted from 0
+    assert error == 0.5 * 13  # half of |0 − y| on the one point that is left

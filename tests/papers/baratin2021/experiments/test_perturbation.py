@@ -46,6 +46,21 @@ def test_a_linear_model_changes_by_the_singular_values_of_its_inputs():
     assert values(result, "isotropic_floor") == pytest.approx([1])
 
 
+def test_each_rank_is_compared_with_random_directions():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 30, generator=generator, dtype=torch.float64)
+    model, result = nn.Linear(30, 2, bias=False).double(), SeedResult()
+    perturb(seed_run(directions=12, perturbation=0.01), model, {"test": x}, 0, result)
+    changes = {
+        kind: values(result, "output_change", direction=kind) for kind in ("singular", "random")
+    }
+    typical = np.sqrt(np.mean(np.square(changes["random"])))
+    for rank in (1, 10):
+        expected = changes["singular"][rank - 1] / typical
+        assert values(result, f"singular_{rank}_over_random") == [pytest.approx(expected)]
+    assert not values(result, "singular_50_over_random")
+
+
 def test_the_mean_square_change_along_random_directions_is_the_trace_over_parameters():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(20, 3, generator=generator, dtype=torch.float64)
@@ -83,3 +98,7 @@ def test_the_network_is_perturbed_before_and_after_training():
         assert values(result, "singular_1_over_random", step=step, split="test")[0] > 1
         assert len(values(result, "output_change", step=step, split="fresh")) == 4
     assert len(values(result, "accuracy", step=2)) == 3
+    assert {row["split"] for row in result.rows if row["metric"] == "output_change"} == {
+        "test",
+        "fresh",
+    }

@@ -5,7 +5,16 @@ import torch
 
 from feature_alignment.data.alignment_reversing import AlignmentReversing as Data
 from feature_alignment.determinism import stream
-from feature_alignment.papers.beaglehole2024.experiments.alignment_reversing import run_seed
+from feature_alignment.free_probability.centred_correlation import (
+    data_matrices,
+    predicted_correlation,
+)
+from feature_alignment.free_probability.random_features import matrix_moments
+from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.papers.beaglehole2024.experiments.alignment_reversing import (
+    _network,
+    run_seed,
+)
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.run import SeedRun
 
@@ -62,3 +71,32 @@ def test_the_nfms_second_derivative_is_compared_with_the_identity():
     square = np.linalg.matrix_power(x.T @ (y[:, None] * x), 2)
     expected = np.trace(square) / np.linalg.norm(square) / 96**0.5
     assert found[0.25] == pytest.approx(expected)
+
+
+def test_moments_are_those_of_other_networks_than_the_observed_ones():
+    rows = run(moment_networks=1)
+    sampled = rows[rows["metric"] == "sampled_moment"].sort_values("power")["value"].tolist()
+    assert sampled != pytest.approx(matrix_moments(_network(96, 0, "cpu")), rel=1e-3)
+    networks = [_network(96, index, "cpu") for index in (0, 1)]
+    assert not torch.allclose(*networks)
+
+
+def test_the_unique_term_has_the_labels_in_it():
+    rows = run()
+    found = rows[rows["metric"] == "unique_term_identity"].set_index("balance")["value"]
+    x, y = Data(96, stream(0, "data"), delta=1e-2).sample(0.25)
+    weighted = x.T @ (y[:, None] * x)
+    term = weighted @ x.T @ x @ weighted
+    assert found[0.25] == pytest.approx(np.trace(term) / np.linalg.norm(term) / 96**0.5)
+
+
+def test_predictions_are_from_the_moments_that_are_recorded():
+    rows = run(moment_networks=2)
+    trace = matrix_trace(data_matrices(*Data(96, stream(0, "data"), delta=1e-2).sample(0.25)))
+    for metric, moments in (
+        ("predicted", "sampled_moment"),
+        ("predicted_from_limits", "limiting_moment"),
+    ):
+        given = rows[rows["metric"] == moments].sort_values("power")["value"].tolist()
+        found = rows[(rows["metric"] == metric) & (rows["balance"] == 0.25)]["value"].item()
+        assert found == pytest.approx(predicted_correlation(trace, given), rel=1e-6)

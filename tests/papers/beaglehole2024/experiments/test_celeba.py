@@ -5,7 +5,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
-from feature_alignment.papers.beaglehole2024.experiments.celeba import run_seed, shrunk
+from feature_alignment.papers.beaglehole2024.experiments.celeba import _balanced, run_seed, shrunk
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
 from feature_alignment.pipeline.run import SeedRun
 
@@ -72,3 +72,15 @@ def test_shrinking_averages_squares():
     images = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1)
     expected = np.array([[2.5, 4.5], [10.5, 12.5]]) / 255
     assert shrunk(images, 2)[0, :, :, 0] == pytest.approx(expected)
+
+
+def test_faces_of_both_classes_are_drawn_at_random(faces):
+    drawn = [
+        _balanced(faces, "train", 10, np.random.default_rng(seed), "samples") for seed in (0, 0, 1)
+    ]
+    for images, classes in drawn:
+        assert classes.tolist() == [0] * 5 + [1] * 5
+        there = {image.tobytes(): label for image, label in zip(*faces.split("train"), strict=True)}
+        assert [there[image.tobytes()] for image in images] == classes.tolist()
+    assert np.array_equal(drawn[0][0], drawn[1][0])
+    assert not np.array_equal(drawn[0][0], drawn[2][0])

@@ -60,6 +60,8 @@ def test_eigenvalues_of_mean_one_give_inputs_the_trace_of_isotropic_ones():
         draw_samples(run, 2.0, unit_variance=unit)["train"] for unit in (True, False)
     )
     assert scaled.square().mean().item() == pytest.approx(1, rel=0.05)
+    from_0, _ = draw_samples(run, 2.0, first=0, unit_variance=True)["train"]
+    assert from_0.square().mean().item() == pytest.approx(1, rel=0.05)
     torch.testing.assert_close(scaled / scaled.norm(), plain / plain.norm())
     torch.testing.assert_close(labels, same)  # of degree two, and divided by their deviation
 
@@ -101,6 +103,15 @@ def test_half_the_loss_is_half_the_step_and_the_whole_one_is_recorded():
     for one, other in zip(half_model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(one, other)
     assert half["all", "train", "loss"] == pytest.approx(whole["all", "train", "loss"])
+
+
+def test_matrices_are_kept_whatever_the_correlation_is_called():
+    run = seed_run(steps=1, subtract_mean=True)
+    task, model = draw_samples(run), new_network(run, [1, 1, 1])
+    probe = FeatureProbe(model, task["train"][0], keep_matrices_at=[1])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    arrays = train_network(run, model, task, optimizer, probe, [1]).arrays
+    assert {name.partition("/")[0] for name in arrays} == {"nfm", "agop"}
 
 
 def test_pearsons_correlation_takes_the_cosines_name():

@@ -7,7 +7,12 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
-from feature_alignment.papers.beaglehole2024.experiments.character_gpt import run_seed
+from feature_alignment.papers.beaglehole2024.experiments import character_gpt
+from feature_alignment.papers.beaglehole2024.experiments.character_gpt import (
+    _some,
+    _texts,
+    run_seed,
+)
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT
 from feature_alignment.pipeline.run import SeedRun
 
@@ -62,3 +67,25 @@ def test_a_certain_text_is_learned_and_attention_is_measured(alphabet):
 def test_a_context_longer_than_the_text_is_refused(alphabet):
     with pytest.raises(UserError, match="context: 50 characters, but the test part of toy has 40"):
         run(alphabet, context=50)
+
+
+def test_texts_of_other_purposes_are_other_texts_each_with_what_follows(alphabet):
+    seed_run = SeedRun(0, PARAMETERS, torch.device("cpu"), {"dataset": alphabet})
+    texts = _texts(seed_run, "train")
+    drawn = [_some(seed_run, purpose, texts, 30) for purpose in ("train", "train", "probe")]
+    assert torch.equal(drawn[0][0], drawn[1][0])
+    assert not torch.equal(drawn[0][0], drawn[2][0])
+    for x, y in drawn:
+        assert torch.equal(x[:, 1:], y[:, :-1])
+
+
+def test_training_has_the_settings_of_nanogpt(alphabet, monkeypatch):
+    seen = []
+    monkeypatch.setattr(character_gpt, "train", lambda *_, **given: seen.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(alphabet)
+    assert seen[0]["largest_gradient"] == 1.0
+    rates = [seen[0]["schedule"](step) for step in (0, 4, 5, 39)]
+    assert rates[0] < rates[1] <= 1
+    assert rates[2] == pytest.approx(1, abs=0.25)
+    assert rates[3] == pytest.approx(0.02, abs=0.01)

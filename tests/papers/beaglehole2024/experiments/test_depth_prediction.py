@@ -3,10 +3,15 @@ import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.data.synthetic import power_law_gaussian
+from feature_alignment.free_probability.centred_correlation import velocity_correlation
+from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.initialisation import SCHEMES, new_linear
 from feature_alignment.papers.beaglehole2024.experiments.depth_prediction import (
     VARIANCES,
     _labels,
+    _network,
     run_seed,
 )
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
@@ -92,3 +97,33 @@ def test_a_spectrum_that_begins_at_k_0_keeps_two_directions():
     _, from_one = curves(decay_rates=[40.0, 50.0, 60.0])
     assert from_one.min() > 0.999
     assert from_zero.max() < 0.999
+
+
+def test_the_second_order_has_the_mean_of_the_networks_squared_kernels():
+    p = PARAMETERS.but(decay_rates=[0.0, 1.0, 2.0])
+    run = SeedRun(0, p, torch.device("cpu"))
+    rows = pd.DataFrame(run_seed(run).rows)
+    found = rows[(rows["metric"] == "predicted_with_mean_square") & (rows["width"] == 24)]
+    found = found.set_index("decay_rate")["value"]
+    inputs = power_law_gaussian(24, 24, 1.0, run.stream("data"), 1)
+    x, y = torch.tensor(inputs), torch.tensor(_labels(run, inputs))
+    generator, square = run.torch_stream("networks of width 24"), 0
+    for _ in range(4):
+        delta = preactivation_gradients(_network(x, 24, p, generator), x)["layers.0"][:, 0]
+        square = square + (delta @ delta.T) @ (delta @ delta.T) / 4
+    kernel = expected_preactivation_kernel(x, p.activation, p.hidden_layers, 1 / 3)
+    assert found[1.0] == pytest.approx(velocity_correlation(x, y, kernel, square), rel=1e-9)
+    assert found[1.0] != pytest.approx(velocity_correlation(x, y, kernel), abs=1e-4)
+
+
+def test_residuals_of_the_network_are_what_is_left_of_the_labels():
+    run = SeedRun(0, PARAMETERS.but(residuals="network"), torch.device("cpu"))
+    rows = pd.DataFrame(run_seed(run).rows)
+    rows = rows[(rows["metric"] == "observed") & (rows["decay_rate"] == 1)]
+    found = rows[(rows["width"] == 24) & (rows["network"] == 0)]["value"].item()
+    inputs = power_law_gaussian(24, 24, 1.0, run.stream("data"), 1)
+    x, y = torch.tensor(inputs), torch.tensor(_labels(run, inputs))
+    model = _network(x, 24, run.parameters, run.torch_stream("networks of width 24"))
+    delta = preactivation_gradients(model, x)["layers.0"][:, 0]
+    left = y - model(x).detach()[:, 0]
+    assert found == pytest.approx(velocity_correlation(x, left, delta @ delta.T), rel=1e-9)

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream
@@ -12,6 +13,7 @@ from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image
 from feature_alignment.papers.beaglehole2024.experiments.image_task import draw_samples
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP, ImageVGG
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.checkpoint import Checkpoints
 from feature_alignment.training.errors import TrainingDivergedError
 
@@ -135,3 +137,28 @@ def test_a_network_without_gradients_from_the_start_is_an_error(dataset, monkeyp
     monkeypatch.setattr(image_task, "FeatureProbe", lambda *_, **__: dead)
     with pytest.raises(TrainingDivergedError, match="after step 0 no gradient"):
         run_mlp(dataset)
+
+
+def test_the_vgg_has_no_biases_and_all_but_its_readout_is_measured(dataset, monkeypatch):
+    seen = []
+    monkeypatch.setattr(image_task, "train_network", lambda *given: seen.extend(given))
+    parameters = ImageVGG(**TRAINING, base_width=1, dropout=0.25)
+    image_vgg.run_seed(seed_run(dataset, parameters))
+    _, model, _, layers = seen
+    assert not any(name.endswith("bias") for name, _ in model.named_parameters())
+    assert {part.p for part in model.modules() if isinstance(part, nn.Dropout)} == {0.25}
+    names = [name for name, _ in model.named_parameters()]  # a weight for each layer
+    assert [f"{layer}.weight" for layer in layers] == names[:-1]
+    assert len(layers) == 8 + 2
+
+
+def test_layers_are_measured_on_the_first_training_images(dataset, monkeypatch):
+    def recorded(model, x, **options):
+        seen.append(x)
+        return FeatureProbe(model, x, **options)
+
+    seen = []
+    monkeypatch.setattr(image_task, "FeatureProbe", recorded)
+    run_mlp(dataset, epochs=1)
+    x, _ = draw_samples(seed_run(dataset, MLP))["train"]
+    assert torch.equal(seen[0], x[:6])

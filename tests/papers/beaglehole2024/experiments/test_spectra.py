@@ -53,6 +53,8 @@ def test_all_layers_can_be_scaled_and_spectra_begin_at_k_0():
     assert start(1.0, scaled_layers="all") == start(1.0)
     assert start(0.1, scaled_layers="all") != start(0.1)
     assert start(1.0, first_index=0) != start(1.0)
+    # Outputs are proportional to the inputs, so there is a larger loss to begin with.
+    assert start(1.0, unit_variance=True) != start(1.0)
 
 
 def test_both_layers_of_the_figures_are_there():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from feature_alignment.data.canonical import Dataset
+from feature_alignment.papers.beaglehole2024.experiments import relu_networks
 from feature_alignment.papers.beaglehole2024.experiments.svhn_slo import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.run import SeedRun
@@ -67,3 +68,20 @@ def test_first_outputs_are_small_since_pixels_are_standardised(dataset):
     # Outputs are small at first, so the loss is about the targets' variance, (1 − 1/3)/3.
     start = rows[(rows["metric"] == "loss") & (rows["split"] == "train") & (rows["step"] == 0)]
     assert start["value"].item() == pytest.approx(2 / 9, rel=0.35)
+
+
+def test_every_layer_has_the_initial_scale(dataset, monkeypatch):
+    def recorded(run, sizes, scales, *, own=relu_networks.new_network):
+        seen.append((sizes, scales))
+        return own(run, sizes, scales)
+
+    seen = []
+    monkeypatch.setattr(relu_networks, "new_network", recorded)
+    run(dataset, initial_scale=0.5)
+    assert seen == [([48, 12, 12, 3], [0.5] * 3)]
+
+
+def test_a_large_epsilon_slows_every_layer_down(dataset):
+    _, rows = run(dataset, epsilon=1e6)
+    changes = rows[(rows["metric"] == "weight_change") & (rows["step"] == 1)]["value"]
+    assert changes.max() < 1e-4

@@ -38,6 +38,8 @@ def test_the_correlation_grows_with_dimension_if_the_target_has_a_linear_part(ac
 def test_sizes_above_the_limit_are_left_out():
     sizes = rows(most_samples=300).dropna(subset="sample_size")
     assert sizes[sizes["method"].isna()]["samples"].max() <= 300
+    n = round(check.SAMPLE_SIZES["4d log d"](8))
+    assert n in set(rows(most_samples=n)["samples"])
 
 
 def test_blocks_change_nothing(monkeypatch):

@@ -6,6 +6,8 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.kernels.tangent_grams import TangentKernel
+from feature_alignment.papers.lejeune2024.experiments import digit_regression
+from feature_alignment.papers.lejeune2024.experiments import two_digits as two_digits_module
 from feature_alignment.papers.lejeune2024.experiments.digit_regression import run_seed
 from feature_alignment.papers.lejeune2024.experiments.kernel_measures import compare
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
@@ -166,3 +168,44 @@ def test_annealing_by_epoch_or_step_differs_only_where_an_epoch_has_several_step
             for by in ("epoch", "step")
         }
         assert (len(losses) == 1) is alike
+
+
+def test_momentum_is_the_one_asked_for_in_both_trainings(dataset, monkeypatch):
+    def recorded(*given, own=two_digits_module.train, **options):
+        groups.extend(options["optimizer"].param_groups)
+        return own(*given, **options)
+
+    groups = []
+    monkeypatch.setattr(two_digits_module, "train", recorded)
+    run(dataset, momentum=0.3, epochs=2, target_epochs=2)
+    assert [group["momentum"] for group in groups] == [0.3, 0.3]
+
+
+def test_a_generator_draws_images_in_another_order(dataset):
+    drawn = SeedRun(0, PARAMETERS, torch.device("cpu"), {"dataset": dataset})
+    whole, first, again, other = (
+        two_digits(
+            drawn, "train", 80, generator=seed if seed is None else np.random.default_rng(seed)
+        )
+        for seed in (None, 0, 0, 1)
+    )
+    assert torch.equal(first[0], again[0])
+    assert not torch.equal(first[0], other[0])
+    labels = {tuple(x.tolist()): y.item() for x, y in zip(*whole, strict=True)}
+    assert [labels[tuple(x.tolist())] for x in first[0]] == first[1][:, 0].tolist()
+
+
+def test_labels_are_flipped_at_random(dataset, monkeypatch):
+    def recorded(run, model, x, y, *given, own=digit_regression.fit, **options):
+        seen.append(y.clone())
+        return own(run, model, x, y, *given, **options)
+
+    seen = []
+    monkeypatch.setattr(digit_regression, "fit", recorded)
+    for share in (0.0, 0.25):
+        run(dataset, label_flips=share, epochs=1, target_epochs=2)
+    plain, flipped = seen[1], seen[3]
+    turned = (flipped == -plain)[:, 0]
+    assert torch.equal(flipped[~turned], plain[~turned])
+    assert turned.sum() == 10
+    assert not turned[:10].all()

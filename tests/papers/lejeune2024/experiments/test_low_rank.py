@@ -9,7 +9,7 @@ from feature_alignment.models.mlp import sequential_mlp
 from feature_alignment.papers.lejeune2024.experiments import low_rank
 from feature_alignment.papers.lejeune2024.figures.fig2b import MODELS
 from feature_alignment.papers.lejeune2024.parameters import LowRank
-from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 PARAMETERS = LowRank(
     classes=[0, 1], samples=24, test_samples=30, dimension=5, width=16, batch_size=8, epochs=40
@@ -117,3 +117,27 @@ def test_other_initial_weights_make_another_network(dataset):
         run(dataset, initialisation=name, epochs=1)["value"] for name in ("kaiming", "pytorch")
     )
     assert not np.allclose(first, second)
+
+
+def test_weights_are_measured_without_their_biases():
+    generator = torch.Generator().manual_seed(0)
+    network, result = sequential_mlp(3, [8], 1, generator, "kaiming"), SeedResult()
+    x, y = torch.randn(5, 3, generator=generator), torch.randn(5, 1, generator=generator)
+    task = low_rank._Task(x, y, x, y)
+    low_rank._solve(network, result, task, "solver", structure="none")
+    assert {name: len(values) for name, values in result.arrays.items()} == {
+        "solver/1": 3,
+        "solver/3": 1,
+    }
+
+
+def test_gaussian_inputs_have_norm_one_and_targets_variance_one_of_a_single_index():
+    p = PARAMETERS.but(samples=20_000, dimension=5)
+    x, y, *_ = low_rank._gaussian(SeedRun(0, p, torch.device("cpu")))
+    torch.testing.assert_close(x.T @ x / len(x), torch.eye(5).double() / 5, atol=0.01, rtol=0)
+    assert y.mean().item() == pytest.approx(0, abs=0.03)
+    assert y.var().item() == pytest.approx(1, abs=0.1)
+    second = (x.T @ (y * x)) / len(x) * 5  # E[y xxᵀ] = √2 ββᵀ, of one direction
+    values = torch.linalg.eigvalsh(second)
+    assert values[-1].item() == pytest.approx(2**0.5, rel=0.1)
+    assert values[:-1].abs().max() < 0.1

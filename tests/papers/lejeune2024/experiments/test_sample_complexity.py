@@ -132,3 +132,53 @@ def test_initial_weights_are_as_asked_for(dataset):
         for name in ("lecun", "kaiming_zero_bias")
     )
     assert not np.array_equal(lecun, kaiming)
+
+
+@pytest.mark.parametrize(
+    ("network", "kind", "settings"),
+    [
+        ("mlp", torch.optim.SGD, {"lr": 0.1, "momentum": 0.7}),
+        ("cnn", torch.optim.Adam, {"lr": 0.01}),
+    ],
+)
+def test_optimizers_are_those_of_the_released_code(network, kind, settings):
+    p = PARAMETERS.but(network=network, momentum=0.7)
+    optimizer = sample_complexity._optimizer(p, torch.nn.Linear(2, 2))
+    assert type(optimizer) is kind
+    (group,) = optimizer.param_groups
+    assert {key: group[key] for key in settings} == settings
+
+
+def test_fixed_and_adaptive_features_are_trained_differently(dataset, monkeypatch):
+    def recorded(model, *given, own=train, **options):
+        found = own(model, *given, **options)
+        with torch.no_grad():
+            outputs.append(model(given[0]))
+        return found
+
+    outputs = []
+    monkeypatch.setattr(sample_complexity, "train", recorded)
+    for model in MODES:
+        run(dataset, model=model, max_epochs=1)
+    fixed, adaptive, full = outputs[1::2]  # after an epoch on the larger of two sizes
+    assert not any(torch.allclose(fixed, other) for other in (adaptive, full))
+    assert not torch.allclose(adaptive, full)
+
+
+def test_epochs_end_when_the_error_has_stayed_for_as_many_as_patience():
+    course = sample_complexity._Course({}, torch.zeros(1, dtype=torch.bool))
+    for error, ended in ((0.5, False), (0.4, False), (0.6, False), (0.4, False), (0.4, True)):
+        course.errors.append(error)
+        assert course.ended(PARAMETERS) is ended
+    course.errors = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
+    assert course.ended(PARAMETERS)  # after as many epochs as there may be
+
+
+def test_random_streams_go_on_from_a_saved_course():
+    streams = {name: torch.Generator().manual_seed(0) for name in ("samples", "batches")}
+    course = sample_complexity._Course(streams, torch.zeros(1, dtype=torch.bool), [0.5])
+    state = course.state_dict()
+    drawn = [torch.rand(3, generator=stream) for stream in streams.values()]
+    course.load_state_dict(state)
+    assert all(map(torch.equal, drawn, (torch.rand(3, generator=s) for s in streams.values())))
+    assert course.errors == [0.5]

@@ -122,3 +122,26 @@ def test_a_training_with_too_few_measurements_for_rank_correlations_is_refused()
     assert PARAMETERS.but(steps=4).steps == 4  # measured at all of 0 to 4
     with pytest.raises(UserError, match=r"4 measurements in 4 steps; .* lower measure_at\.ratio"):
         PARAMETERS.but(measure_at={"first": 2, "ratio": 1.4})
+
+
+def test_gaps_are_what_is_worse_on_test_samples():
+    frame = rows(random_label_share=0.0)
+    for step in frame["step"].unique():
+        losses, accuracies = (
+            [value(frame, metric, step, split) for split in ("train", "test")]
+            for metric in ("loss", "accuracy")
+        )
+        assert value(frame, "loss_gap", step, "test") == pytest.approx(losses[1] - losses[0])
+        found = value(frame, "accuracy_gap", step, "test")
+        assert found == pytest.approx(accuracies[0] - accuracies[1])
+
+
+def test_the_adapted_kernel_has_the_points_asked_for(monkeypatch):
+    def recorded(*given, own=runs.AdaptedKernelProbe, **options):
+        seen.append(options)
+        return own(*given, **options)
+
+    seen = []
+    monkeypatch.setattr(runs, "AdaptedKernelProbe", recorded)
+    rows(path_points=3)
+    assert seen[0]["points"] == 3
