@@ -418,8 +418,8 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
             or _code_of(git["commit"], *record["modules"]) != record["library_sha256"]
         ):
             raise UserError(
-                f"{path}: was made by a checkout with changes of its own, or by none; commit them, "
-                "remove the result and make it again."
+                f"{path}: was made by a checkout with changes of its own, by none, or by one whose "
+                "commit did not lead to this one; commit them, remove the result and make it again."
             )
         versions, one = known.setdefault("versions", (record["versions"], path))
         for name in versions.keys() & record["versions"].keys():
@@ -442,7 +442,7 @@ def _code_of(commit: str, *modules: str) -> str | None:
     ask = "import sys; from feature_alignment.pipeline.imports import closure_hash as code"
     # The record may be a stranger's, and its code is run: only what led to this checkout.
     known = ["git", "-C", ROOT, "merge-base", "--is-ancestor", commit, "HEAD"]
-    whole = re.fullmatch("[0-9a-f]{40}", commit)
+    whole = re.fullmatch("[0-9a-f]{40}", str(commit))
     if whole is None or subprocess.run(known, capture_output=True).returncode:
         return None
     archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src"], capture_output=True)

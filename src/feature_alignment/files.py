@@ -58,7 +58,8 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for somebody who writes
+    # A pipe would wait for somebody who writes; Windows has no such flag.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_regular(file: Path) -> bytes:

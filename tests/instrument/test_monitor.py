@@ -4,6 +4,7 @@ import pickle
 import random
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ import feature_alignment as fa
 from emulated_gpu import GPU
 from feature_alignment.errors import UserError
 from feature_alignment.instrument.pictures import draw_record
-from feature_alignment.training.probes import COLUMNS, Measurement, Row
+from feature_alignment.training.probes import COLUMNS, Measurement, Recorder, Row
 
 
 @pytest.fixture
@@ -365,7 +366,7 @@ def test_the_state_of_another_record_is_refused(data):
     with pytest.raises(UserError, match="other samples"):
         fa.Monitor(model, data[0] + 1, data[1], measure=["features"], state=state)
     for option in ({"only": "trainable"}, {"loss": nn.functional.cross_entropy}):
-        with pytest.raises(UserError, match="of another `output`, `only` or `loss`"):
+        with pytest.raises(UserError, match="of another `output`, `only`, `split` or `loss`"):
             fa.Monitor(model, *data, measure=["features"], **option, state=state)
     del state["loss"]  # as an earlier version wrote it
     assert fa.Monitor(model, *data, measure=["features"], state=state).at == 0
@@ -440,7 +441,10 @@ def test_the_picture_has_a_panel_for_each_quantity(data):
 
 def test_far_steps_have_an_axis_that_no_curve_crosses_the_break_of():
     steps = [0, 1, 3, 10, 100]
-    rows = [{"step": s, "layer": "all", "metric": "loss", "value": 1 / (1 + s)} for s in steps]
+    rows = [
+        {"step": s, "layer": "all", "split": "train", "metric": "loss", "value": 1 / (1 + s)}
+        for s in steps
+    ]
     (ax,) = draw_record(pd.DataFrame(rows)).axes
     assert ax.get_xscale() == "symlog"
     assert [list(line.get_xdata()) for line in ax.lines[:2]] == [[0], [1, 3, 10, 100]]
@@ -478,8 +482,39 @@ def test_held_out_samples_are_called_so(data):
     monitor = fa.Monitor(network(), *data, loss=loss, **options)
     assert set(monitor.frame()["split"]) == {"test"}
     state = monitor.state_dict()
-    with pytest.raises(UserError, match="other samples or labels"):
+    with pytest.raises(UserError, match=r"or of another .* `split` or `loss`"):
         fa.Monitor(network(), *data, loss=loss, measure=options["measure"], state=state)
+    with pytest.raises(UserError, match="split: found None; give a name"):
+        fa.Monitor(network(), *data, split=None)
+
+
+def test_splits_have_lines_of_their_own(data):
+    x, y = data
+    batches = {"seen": fa.Batch(x[:12], y[:12]), "unseen": fa.Batch(x[12:], y[12:])}
+    monitor = fa.Monitor(network(), x, measure=[fa.TangentKernelProbe(batches)])
+    monitor.step()
+    picture = monitor.plot()
+    assert [line.get_linestyle() for line in picture.axes[0].lines] == ["-", "--"]
+    assert all(list(line.get_xdata()) == [0, 1] for line in picture.axes[0].lines)
+
+
+def test_the_models_own_layer_of_an_earlier_record_goes_on():
+    recorder = Recorder()
+    recorder.load_state_dict(
+        {"values": {(0, "", "train", "nfc"): 0.5}, "arrays": {}, "seconds": {}}
+    )
+    recorder.record(1, Measurement([Row("", "train", "nfc", 0.6)]))
+    assert recorder.frame()["layer"].tolist() == ["(model)", "(model)"]
+    assert recorder.value(1, "nfc", layer="") == 0.6
+
+
+def test_a_warning_of_a_loss_that_is_about_something_else_is_not_taken_for_it(data):
+    def loss(f, y):
+        warnings.warn("a remark", stacklevel=1)
+        return nn.functional.cross_entropy(f, y)
+
+    with pytest.warns(UserWarning, match="a remark"):
+        assert len(fa.Monitor(network(), *data, measure=(), loss=loss).frame()) == 1
 
 
 def test_parameters_of_the_model_itself_have_a_layer_with_a_name():
@@ -631,7 +666,7 @@ def test_of_many_layers_the_first_and_the_last_by_depth_are_named():
     layers = [f"{i}.linear" for i in range(14)]
     ordered = ["all", *layers, "0.linear.weight[1]"]  # a part of the first, measured after all
     rows = [
-        {"step": step, "layer": layer, "metric": "nfc", "value": 0.5}
+        {"step": step, "layer": layer, "split": "train", "metric": "nfc", "value": 0.5}
         for step in (0, 1)
         for layer in ordered
     ]
@@ -642,7 +677,8 @@ def test_of_many_layers_the_first_and_the_last_by_depth_are_named():
 
 def test_names_are_not_taken_for_mathematics():
     name = r"$\frac$"
-    rows = [{"step": 0, "layer": layer, "metric": name, "value": 0.5} for layer in (name, "other")]
+    row = {"step": 0, "split": "train", "metric": name, "value": 0.5}
+    rows = [{**row, "layer": layer} for layer in (name, "other")]
     picture = draw_record(pd.DataFrame(rows))
     picture.canvas.draw()
     assert picture.legends[0].get_texts()[0].get_text() == r"\$\frac\$"

@@ -19,6 +19,9 @@ from feature_alignment.pipeline.plan import make_plan
 from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
 from hostile_configs import LAUGHS, planned, told
 
+WIDE = (
+    "b: &b {" + ", ".join(f"k{i}: 1" for i in range(2000)) + "}\nc: {<<: [" + "*b, " * 2000 + "]}"
+)
 MERGED = "\n".join(
     ["a0: &a0 {b: 1}", *(f"a{i + 1}: &a{i + 1} {{<<: [*a{i}, *a{i}]}}" for i in range(40))]
 )
@@ -98,6 +101,7 @@ def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):
     [
         (LAUGHS, "holds more than 100000 values"),
         (MERGED, "merges more than 100000 keys"),
+        (WIDE, "merges more than 100000 keys"),
         ("a: &a {b: *a}", "or more than 40 levels"),
         ("a: &a [*a, *a]", "or more than 40 levels"),
         ("[" * 50 + "]" * 50, "or more than 40 levels"),

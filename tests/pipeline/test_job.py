@@ -326,9 +326,14 @@ def test_nothing_is_written_through_a_link_that_another_has_put_there(fake, tmp_
     other = tmp_path / "other"
     other.write_text("mine")
     (tmp_path / f".{os.getpid()}.spec.json").symlink_to(other)
+    (tmp_path / "job.log").symlink_to(other)
     with open_job(fake, MODULE) as job:
+        job.scratch.symlink_to(tmp_path)
+        (tmp_path / "sub" / f".{os.getpid()}.table.csv").symlink_to(other)
         write_all(job)
     assert other.read_text() == "mine"
+    assert (tmp_path / "sub" / "table.csv").read_text() == "x\n"
+    assert not job.scratch.is_symlink()
 
 
 @pytest.mark.parametrize("user", ["own", "another"])

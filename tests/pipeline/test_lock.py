@@ -43,14 +43,13 @@ def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
         lock_result(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
 def test_a_lock_that_is_no_file_is_refused_and_nothing_is_written_through_it(tmp_path, kind):
     other, lock = tmp_path / "other", tmp_path / "mine" / ".lock"
     other.write_text("a text")
     lock.parent.mkdir()
-    {"link": lambda: lock.symlink_to(other), "pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir}[
-        kind
-    ]()
+    make = {"link": lambda: lock.symlink_to(other), "hard link": lambda: lock.hardlink_to(other)}
+    (make | {"pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir})[kind]()
     with pytest.raises(UserError, match=r"\.lock: is a link or no file; remove it"):
         lock_result(lock.parent)
     assert other.read_text() == "a text"

@@ -110,6 +110,11 @@ MISTAKES = {
         f"{POINTS}: point 'fair': columns: found {{'probability'",
     ),
     "no parameters": (FIGURES, (BUT, "3"), f"{POINTS}: point 'fair': parameters: found 3"),
+    "figures that are none": (
+        FIGURES,
+        ("FIGURES = (", "FIGURE = None\nFIGURES = ("),
+        r"shares_and_losses\.py: FIGURE: found .*, a Figure is needed",
+    ),
     "no points": (
         FIGURES,
         ("points=coins", "points=lambda settings: 3"),

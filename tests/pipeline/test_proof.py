@@ -102,7 +102,9 @@ def test_a_result_that_is_not_there_is_told(result):
         verdicts_file("wid")
 
 
-@pytest.mark.parametrize("name", ["../../../../../notes.txt", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "name", ["../../../../../notes.txt", "/etc/passwd", "../../../../other/claims.csv"]
+)
 def test_a_record_of_files_outside_of_its_result_is_refused(result, name):
     (result / "one" / "provenance.json").write_text(json.dumps({"outputs": {name: "0" * 64}}))
     with pytest.raises(UserError, match="which is outside of its result; remove it") as told:
@@ -124,3 +126,21 @@ def test_a_pipe_in_the_place_of_a_result_is_told(result):
     with pytest.raises(UserError, match=r"cannot be read \(a pipe or device") as told:
         verify("mine")
     assert "two/provenance.json: is damaged" in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["results", "figures", ".replay/mine", "mine"])
+def test_a_figures_record_may_tell_of_its_table_whatever_the_results_name(tmp_path, name):
+    record = tmp_path / "figures" / name / "fig1.provenance.json"
+    record.parent.mkdir(parents=True)
+    table = os.path.relpath(tmp_path / "results" / name / "tables" / "fig1.csv", record.parent)
+    record.write_text(json.dumps({"outputs": {table: "0"}}))
+    with pytest.raises(UserError, match=r"fig1\.csv: is missing"):
+        check_proof(record)
+
+
+def test_records_that_are_made_to_do_harm_end_in_a_sentence(result):
+    (result / "one" / "provenance.json").write_text("[" * 100_000)
+    (result / "two" / "provenance.json").write_text(json.dumps({"outputs": {"a\0b": "0"}}))
+    with pytest.raises(UserError, match=r"one/provenance\.json: is damaged") as told:
+        verify("mine")
+    assert "cannot be read (embedded null byte)" in str(told.value)

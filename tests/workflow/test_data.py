@@ -95,7 +95,7 @@ def test_a_file_replaced_at_its_path_remakes_what_it_feeds(
     write_npz(file, name, changed=1)
     monkeypatch.chdir(pipeline.folder)
     with pytest.raises(
-        UserError, match=r"npz\.provenance\.json: was made from mine\.npz as it was"
+        UserError, match=r"npz\.provenance\.json: was made from an earlier version of mine\.npz;"
     ):
         verify("smoke")
     remade = {"dataset": 1, "run": runs, "figure": 1, "selected_claims": 1, "selected_report": 1}

@@ -165,7 +165,10 @@ def content(*files):
             b"\0".join(read_regular(Path(file)) for file in files)
         ).hexdigest()
     except OSError as error:
-        refuse(f"{error.filename}: cannot be read ({error.strerror}); remove it.")
+        refuse(
+            f"{error.filename}: cannot be read ({error.strerror}); check its permissions, "
+            "or remove it."
+        )
 
 
 def pictures_of(figures):

@@ -43,7 +43,7 @@ class MatrixLayout:
 
 
 def matrix_layout(model: nn.Module) -> MatrixLayout:
-    """The layout of a model: [W b] for linear layers and convolutions, else each parameter alone.
+    """The layout of a model: [W b] for `nn.Linear` and `nn.Conv`, else each parameter alone.
 
     Matrices of linear layers and convolutions have the module's name, others the parameter's.
 

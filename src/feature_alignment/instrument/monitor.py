@@ -98,7 +98,8 @@ class Monitor:
         every: a number of updates, the steps themselves, or "geometric" for steps that grow by
             15 %.
         loss: function of the outputs, in the model's own shape, and of `y` as a tensor, recorded
-            as the metric "loss"; None to record no loss.
+            as the metric "loss"; None to record no loss. PyTorch's own losses refuse a `y` of
+            another shape, others may compare each output with each target.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
         split: what the record calls the samples, such as "test" if they are held out.
@@ -142,6 +143,8 @@ class Monitor:
         self._function = ModelFunction(model, output, flat=False)
         measure = list(measure)
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
+        if not isinstance(split, str) or not split:
+            raise UserError(f"split: found {shortened(split)}; give a name, such as 'test'.")
         self._split, self._loss_name = split, repr(told(loss))
         chosen = repr([told(output), told(only), *[split] * (split != "train")])
         self._identity = identity([*self._samples.entries.values(), y, chosen])
@@ -309,8 +312,8 @@ class Monitor:
         same = saved.get("loss", self._loss_name) == self._loss_name  # old records lack it
         if saved["samples"] != self._identity or not same:
             raise UserError(
-                "state: it is a record on other samples or labels, or of another `output`, `only` "
-                "or `loss`; give the same."
+                "state: it is a record on other samples or labels, or of another `output`, `only`, "
+                "`split` or `loss`; give the same."
             )
         self._recorder.load_state_dict(
             {
@@ -349,7 +352,9 @@ class Monitor:
             warnings.filterwarnings("error", "Using a target size", UserWarning)
             try:
                 value = float(self._loss(outputs, self._y))
-            except UserWarning as error:  # PyTorch would compare each output with each target
+            except UserWarning as error:
+                if not str(error).startswith("Using a target size"):
+                    raise
                 raise UserError(
                     f"loss: outputs of shape {tuple(outputs.shape)} and y of shape "
                     f"{tuple(self._y.shape)}; give y in the shape of the outputs."

@@ -1,5 +1,6 @@
 """Figure of a training's record: one panel per quantity, with curves over the steps."""
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -65,25 +66,35 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
     figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
     colours = sequence_colours(_by_depth(frame["layer"].unique()))
     for ax, metric in zip(axes.flat, metrics, strict=False):
-        _draw(ax, frame[frame["metric"] == metric], metric, colours, steps if broken else None)
+        rows = frame[frame["metric"] == metric]
+        _draw(ax, rows, metric, colours, _looks(frame), steps if broken else None)
         if not broken and steps.nunique() > 1:  # the same in all, also where the first is missing
             margin = 0.05 * (steps.max() - steps.min())
             ax.set_xlim(steps.min() - margin, steps.max() + margin)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
-    drawn = {line.get_gid(): line for ax in axes.flat for line in ax.get_lines() if line.get_gid()}
+    lines = [line for ax in axes.flat for line in ax.get_lines() if line.get_gid()]
+    drawn = {line.get_gid(): line for line in reversed(lines)}  # the first of each is solid
     named = [name for name in (WHOLE_NETWORK, *colours) if name in drawn]
-    title = None
+    splits = ", ".join(f"{split}: {name}" for split, (_, name) in _looks(frame).items())
+    title = plain(splits) if len(_looks(frame)) > 1 else None
     if len(named) > LAYERS_NAMED:
         of_layers = [name for name in named if name != WHOLE_NETWORK]
         named = [name for name in named if name in (WHOLE_NETWORK, of_layers[0], of_layers[-1])]
-        title = f"{len(of_layers)} layers, of which the first and the last are named"
+        told = f"{len(of_layers)} layers, of which the first and the last are named"
+        title = f"{told}; {title}" if title else told
     if len(named) > 1:
         # Matplotlib leaves out names that begin with an underscore.
         names = [plain(f" {name}" if name.startswith("_") else name) for name in named]
         handles = [drawn[name] for name in named]
         figure.legend(handles, names, loc="outside lower center", ncols=6, title=title)
     return figure
+
+
+def _looks(frame: "pd.DataFrame") -> dict[str, tuple[str, str]]:
+    """The line of each split, and its name."""
+    styles = [("-", "solid"), ("--", "dashed"), (":", "dotted"), ("-.", "dash-dotted")]
+    return dict(zip(frame["split"].unique(), itertools.cycle(styles), strict=False))
 
 
 def plain(name: str) -> str:
@@ -107,14 +118,15 @@ def _draw(
     rows: "pd.DataFrame",
     metric: str,
     colours: dict[str, str],
+    looks: dict[str, tuple[str, str]],
     broken_at: "pd.Series[int] | None",
 ) -> None:
     before = (rows["step"] == 0) & (broken_at is not None)
-    for (layer, _), curve in rows.groupby(["layer", before], sort=False):
+    for (layer, split, _), curve in rows.groupby(["layer", "split", before], sort=False):
         whole = layer == WHOLE_NETWORK
         colour = COLOURS["train"] if whole else colours[str(layer)]
         width, order = (1.5, 3) if whole else (1.0, 2)
-        (line,) = ax.plot(curve["step"], curve["value"], color=colour)
+        (line,) = ax.plot(curve["step"], curve["value"], looks[str(split)][0], color=colour)
         line.set(linewidth=width, zorder=order, marker=".", gid=str(layer))
     if broken_at is not None:
         broken_axis(ax, broken_at)

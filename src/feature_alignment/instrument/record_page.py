@@ -46,7 +46,9 @@ def record_page(folder: Path) -> str:
         raise UserError(f"{folder / ABOUT}: is damaged; {_CURE}.") from error
     if not whole:
         raise UserError(f"{folder / METRICS}: is not the table that {ABOUT} tells of; {_CURE}.")
-    frame = pd.read_csv(io.StringIO(text), dtype={"layer": str}, keep_default_na=False)
+    frame = pd.read_csv(
+        io.StringIO(text), dtype={"layer": str, "split": str}, keep_default_na=False
+    )
     if frame.empty:
         raise UserError(f"{folder / METRICS}: has no rows, since nothing could be measured.")
     picture = io.BytesIO()
@@ -54,6 +56,7 @@ def record_page(folder: Path) -> str:
     return render(
         TEMPLATE,
         about={**about, "duration": duration_text(about["seconds"])},
+        splits=list(frame["split"].unique()),
         steps=sorted(frame["step"].unique()),
         picture=base64.b64encode(picture.getvalue()).decode("ascii"),
         rows=_rows(frame),
@@ -64,11 +67,19 @@ def record_page(folder: Path) -> str:
 def _rows(frame: pd.DataFrame) -> list[dict[str, str]]:
     """First, last, smallest and largest value of each metric of each layer."""
     rows = []
-    for (metric, layer), curve in frame.groupby(["metric", "layer"], sort=False):
+    for (metric, layer, split), curve in frame.groupby(["metric", "layer", "split"], sort=False):
         values = curve.sort_values("step")["value"].astype(float)
         found = {"first": values.iloc[0], "last": values.iloc[-1]}
         found |= {"least": values.min(), "most": values.max()}
         texts = {name: number_text(float(value)) for name, value in found.items()}
         title = PANELS.get(str(metric), "")
-        rows.append({"metric": str(metric), "title": title, "layer": str(layer), **texts})
+        rows.append(
+            {
+                "metric": str(metric),
+                "title": title,
+                "layer": str(layer),
+                "split": str(split),
+                **texts,
+            }
+        )
     return rows

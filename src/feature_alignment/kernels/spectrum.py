@@ -28,7 +28,7 @@ def kernel_eigenvalues(kernel: Matrix, tolerance: float = ROUNDING) -> np.ndarra
 
     Raises:
         ValueError: if the kernel is not square, finite, symmetric and positive semidefinite
-            within the tolerance, or its negative eigenvalues exceed a hundredth of its trace.
+            within the tolerance, or its negative eigenvalues add up to over 1 % of its trace.
 
     Example:
         >>> kernel_eigenvalues(np.array([[2.0, 1.0], [1.0, 2.0]])).round(6).tolist()

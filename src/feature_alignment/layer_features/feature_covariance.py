@@ -61,8 +61,8 @@ def layer_feature_matrices(
         model: any model in evaluation mode, with outputs (n, c), or (n, …), where every entry is
             an output. For a token model with T·V outputs give `output_samples`.
         x: inputs (n, …), as for `tangent_kernel`.
-        layers: names of layers that are used exactly once; None for all of them, with a warning
-            that names the layers omitted.
+        layers: names of layers that are used exactly once; None for all of them, with a warning,
+            once for each model, that names the layers omitted.
         initial: all initial parameters by name, e.g. from `copy_parameters`, for W₀; None to
             centre nothing.
         chunk_size: samples at a time, which bounds the memory; sums over chunks are in float64.

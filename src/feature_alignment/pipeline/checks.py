@@ -53,5 +53,5 @@ def misprint(
 
 
 def inequality(statement: str, smaller: float, larger: float) -> Check:
-    """The check that the smaller side of an inequality is at most the larger; both are positive."""
+    """The check that what is claimed to be `smaller` is at most `larger`; both are positive."""
     return check_of(statement, smaller / larger, metric=BOUND_RATIO)

@@ -128,7 +128,10 @@ class Job:
 
         The path keeps the suffix, from which writers choose the format.
         """
-        return unfinished(self._outputs[name])
+        path = unfinished(self._outputs[name])
+        if path.is_symlink():  # another put it there, to be written through
+            path.unlink()
+        return path
 
     def _open(self) -> None:
         for file in self.input:  # after a clock was set back, Snakemake would refuse the outputs
@@ -137,7 +140,6 @@ class Job:
         for final in self._outputs.values():
             final.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(final)
-            unfinished(final).unlink(missing_ok=True)  # perhaps a link, to be written through
 
     def _commit(self) -> None:
         written = {name: path for name, path in self._outputs.items() if name != "provenance"}
@@ -213,6 +215,8 @@ def _runs(spec: Spec) -> list[Spec]:
 
 def _set_up_logging(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink():  # another put it there, to be written through
+        path.unlink()
     to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     to_stderr = logging.StreamHandler()
@@ -272,7 +276,7 @@ def _lives(process: int) -> bool:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -48,15 +48,17 @@ def lock_result(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        if not stat.S_ISREG(os.fstat(lock).st_mode):
-            raise OSError(errno.ELOOP, "no file")
+        state = os.fstat(lock)
+        if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+            os.close(lock)
+            raise OSError(errno.ELOOP, "a link or no file")
     except PermissionError:
         raise UserError(
             f"{file}: must not be written to; change its permissions or its folder's, or make the "
             "result in another folder, with -d <folder>."
         ) from None
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EOPNOTSUPP):
             raise
         raise UserError(f"{file}: is a link or no file; remove it.") from None
     try:

@@ -218,8 +218,11 @@ def _figures_in(module: ModuleType, file: Path) -> list[Figure]:
     for name, value in vars(module).items():
         several = value if isinstance(value, tuple | list) else (value,)
         figures = [item for item in several if isinstance(item, Figure)]
-        if name == "FIGURES" and len(figures) < len(several):
-            raise UserError(f"{file}: FIGURES: found {kind(value)}, a tuple of Figures is needed.")
+        if name.startswith("_"):
+            continue
+        if name in ("FIGURE", "FIGURES") and (not figures or len(figures) < len(several)):
+            needed = "a Figure" if name == "FIGURE" else "a tuple of Figures"
+            raise UserError(f"{file}: {name}: found {kind(value)}, {needed} is needed.")
         found |= {id(figure): figure for figure in figures}
     return list(found.values())
 

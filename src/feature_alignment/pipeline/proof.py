@@ -28,7 +28,7 @@ def read_provenance(file: Path) -> dict[str, Any]:
         reason = "holds no hashes of outputs"
     except FileNotFoundError:
         reason = "is missing"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         reason = "is damaged, or of an older version"
     raise UserError(f"{file}: {reason}; {_cure([file])}.")
 
@@ -49,9 +49,10 @@ def outputs_of(provenance: Path) -> dict[Path, str]:
     outputs, home = read_provenance(provenance)["outputs"], provenance.parent
     # Normalised as text, as they were written: `..` of a linked folder leads elsewhere.
     files = {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
-    places = [home]
-    if tops := [i for i, part in enumerate(home.parts) if part in ("results", "figures")]:
-        places = [Path(*home.parts[: tops[-1]], top) for top in ("results", "figures")]
+    places, parts = [home], home.parts
+    for i in (i for i, part in enumerate(parts[:-1]) if part in ("results", "figures")):
+        name = parts[i + 1 : i + 3] if parts[i + 1] == ".replay" else parts[i + 1 : i + 2]
+        places += [Path(*parts[:i], top, *name) for top in ("results", "figures")]
     for file in files:
         if not any(file.is_relative_to(os.path.normpath(place)) for place in places):
             raise UserError(
@@ -70,8 +71,8 @@ def faults(provenance: Path, hash_of: Callable[[Path], str] = sha256_of) -> Iter
                 yield f"{file}: has been changed since it was written; {_cure(files)}."
         except FileNotFoundError:
             yield f"{file}: is missing; {_cure(files)}."
-        except OSError as error:
-            yield f"{file}: cannot be read ({error.strerror}); {_cure(files)}."
+        except (OSError, ValueError) as error:  # the latter of a name that no system has
+            yield f"{file}: cannot be read ({getattr(error, 'strerror', error)}); {_cure(files)}."
 
 
 def check_proof(provenance: Path) -> None:

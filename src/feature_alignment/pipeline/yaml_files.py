@@ -108,9 +108,16 @@ class _UniqueKeys(yaml.CSafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        merged = 0
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":  # what is merged can double with each line
+                for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(part, yaml.MappingNode):
+                        self.flatten_mapping(part)
+                        merged += len(part.value)
+                    if merged > _MOST_VALUES:
+                        raise yaml.YAMLError(f"it merges more than {_MOST_VALUES} keys")
         super().flatten_mapping(node)
-        if len(node.value) > _MOST_VALUES:  # what `<<` merges can double with each line
-            raise yaml.YAMLError(f"it merges more than {_MOST_VALUES} keys")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

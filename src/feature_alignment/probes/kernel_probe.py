@@ -153,7 +153,7 @@ class TangentKernelProbe:
             yield
         except kind as error:
             dead = " If its units have died, use a smaller learning rate or a wider network."
-            hint = "" if str(error).startswith("the labels") else dead
+            hint = "" if str(error).startswith(("the labels", "a single sample")) else dead
             told = f"at step {step}, layer {layer!r} on {split!r}: {error}{hint}"
             if not self._partial:
                 raise TrainingDivergedError(told) from error

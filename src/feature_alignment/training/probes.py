@@ -91,7 +91,8 @@ class Recorder:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a record from the `state` returned by `state_dict`."""
-        self._values.update(state["values"])
+        values = state["values"].items()  # earlier records have no name for the model's own layer
+        self._values.update({(step, layer or OWN, *key): v for (step, layer, *key), v in values})
         self.arrays.update(state["arrays"])
         self.seconds.update(state["seconds"])
 
@@ -103,7 +104,7 @@ class Recorder:
         Raises:
             KeyError: if it was not recorded.
         """
-        return self._values[step, layer, split, metric]
+        return self._values[step, layer or OWN, split, metric]
 
     def frame(self) -> pd.DataFrame:
         """Tidy table sorted by step, one row per number: step, layer, split, metric, value."""

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from feature_alignment.data.archives import refuse_size
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.claims.evaluate import EMBEDDED, write_verdicts
 from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.figures.make import describe_data, describe_settings, table_of
@@ -68,10 +69,17 @@ def judge_group(
 
 
 def read_blocks(archives: Sequence[Path]) -> Iterator[Finished]:
-    """The universes of some archives, in order, with their figures' tables recomputed."""
+    """The universes of some archives, in order, with their figures' tables recomputed.
+
+    Raises:
+        UserError: if an archive unpacks to too much.
+    """
     for file in archives:
         with TemporaryDirectory() as folder, zipfile.ZipFile(file) as archive:
-            refuse_size(sum(member.file_size for member in archive.infolist()))
+            try:
+                refuse_size(sum(member.file_size for member in archive.infolist()))
+            except ValueError as error:
+                raise UserError(f"{file}: {error}; remove it.") from error
             archive.extractall(folder)
             found = Path(folder).glob("*/universe.json")
             yield from map(_read, sorted(found, key=lambda told: int(told.parts[-2])))

@@ -34,7 +34,7 @@ def sections(file: Path) -> Iterator[Section]:
         html = write.render(re.sub(COMMENT, "", text)).replace("<th></th>", "<td></td>")
         title = heading.strip("# ")
         box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
-        html = html.replace("<th>", '<th scope="col">').replace("<table>", f"{box}<table>")
+        html = re.sub("<th(?=[ >])", '<th scope="col"', html).replace("<table>", f"{box}<table>")
         html = html.replace("</table>", "</table></div>").replace("h3>", "h4>")
         if html:
             yield Section(title, html, " ".join(re.findall(FIGURES, text)).split())

@@ -68,6 +68,8 @@ await open();
 found.dead = await page.$$eval("a[href^='#']", (all) =>
   all.map((e) => e.getAttribute("href")).filter((to) => !document.getElementById(decodeURIComponent(to.slice(1)))));
 await page.click("#keys");
+await page.click("#filter [type=reset]"); // which leaves the keys off
+await page.evaluate(() => document.activeElement.blur());
 await page.keyboard.press("j");
 await new Promise((done) => setTimeout(done, 100));
 found.withoutKeys = await page.evaluate(() => location.hash);

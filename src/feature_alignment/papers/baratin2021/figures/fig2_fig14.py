@@ -60,7 +60,7 @@ def numbers(curve: curves.Curve) -> dict[str, float]:
     ten to about a hundred iterations, and only then rise. Gains are therefore counted both from
     step 0 and from the first measured step of the paper's axis, which begins at iteration 10. They
     end at the last step and, if the training images are fitted, where they first are. Whether a
-    curve rises or falls is judged on means of three measurements, to smooth out fluctuations.
+    curve rises or falls is judged on means of three consecutive measurements.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")
