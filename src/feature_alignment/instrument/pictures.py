@@ -64,10 +64,10 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
-    colours = sequence_colours(_by_depth(frame["layer"].unique()))
+    colours, looks = sequence_colours(_by_depth(frame["layer"].unique())), _looks(frame)
     for ax, metric in zip(axes.flat, metrics, strict=False):
         rows = frame[frame["metric"] == metric]
-        _draw(ax, rows, metric, colours, _looks(frame), steps if broken else None)
+        _draw(ax, rows, metric, colours, looks, steps if broken else None)
         if not broken and steps.nunique() > 1:  # the same in all, also where the first is missing
             margin = 0.05 * (steps.max() - steps.min())
             ax.set_xlim(steps.min() - margin, steps.max() + margin)
@@ -76,8 +76,8 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
     lines = [line for ax in axes.flat for line in ax.get_lines() if line.get_gid()]
     drawn = {line.get_gid(): line for line in reversed(lines)}  # the first of each is solid
     named = [name for name in (WHOLE_NETWORK, *colours) if name in drawn]
-    splits = ", ".join(f"{split}: {name}" for split, (_, name) in _looks(frame).items())
-    title = plain(splits) if len(_looks(frame)) > 1 else None
+    splits = ", ".join(f"{split}: {name}" for split, (_, name) in looks.items())
+    title = plain(splits) if len(looks) > 1 else None
     if len(named) > LAYERS_NAMED:
         of_layers = [name for name in named if name != WHOLE_NETWORK]
         named = [name for name in named if name in (WHOLE_NETWORK, of_layers[0], of_layers[-1])]

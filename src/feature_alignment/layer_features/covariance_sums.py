@@ -56,10 +56,7 @@ class CovarianceSums:
         owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
-            recordings = []
-            for point in self.points:
-                with recorded(self.function, point, samples[span], owners) as recording:
-                    recordings.append(recording)
+            recordings = [self._recorded(point, samples[span], owners) for point in self.points]
             uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
             for name in uses.keys() ^ (self.uses or uses).keys():
                 raise ValueError(_UNLIKE.format(name))
@@ -120,6 +117,13 @@ class CovarianceSums:
                 if count != self.counts.setdefault(name, max(1, int(count))):
                     raise ValueError(_UNLIKE.format(name))
             _add_upper_triangle(products[name], delta)
+
+    def _recorded(
+        self, point: Parameters, samples: Samples, owners: Mapping[str, str]
+    ) -> Recording:
+        # On its own, so that no name is left that keeps the last graph in memory.
+        with recorded(self.function, point, samples, owners) as recording:
+            return recording
 
     def _measured(
         self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
