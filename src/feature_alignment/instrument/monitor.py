@@ -4,17 +4,14 @@ import hashlib
 import json
 import logging
 import platform
-import sys
 import time
 import warnings
 from bisect import bisect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike
@@ -26,6 +23,7 @@ from feature_alignment.gradients.model_function import ModelFunction, OutputChoi
 from feature_alignment.gradients.parameter_values import Selection, input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
+from feature_alignment.instrument.arguments import label_tensor, measured_steps, whole_number
 from feature_alignment.instrument.record_state import (
     ABOUT,
     METRICS,
@@ -48,13 +46,11 @@ from feature_alignment.training.evaluation import RUNNING, undisturbed
 from feature_alignment.training.loop import call_probe
 from feature_alignment.training.losses import Loss
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
-from feature_alignment.training.schedule import geometric
 from feature_alignment.version import own_version
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAST_STEP = 10**9
 UNDEFINED = TrainingDivergedError, MetricNotFiniteError
 
 log = logging.getLogger(__name__)
@@ -137,7 +133,7 @@ class Monitor:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
         device = next((p.device for p in model.parameters()), None)
-        y = None if y is None else _labels(y).clone().to(device)
+        y = None if y is None else label_tensor(y).clone().to(device)
         self.model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs, input_like(model)).kept(device)
         self._function = ModelFunction(model, output, flat=False)
@@ -148,8 +144,8 @@ class Monitor:
         self._split, self._loss_name = split, repr(told(loss))
         chosen = repr([told(output), told(only), *[split] * (split != "train")])
         self._identity = identity([*self._samples.entries.values(), y, chosen])
-        self._steps = _steps(every)
-        self.at = self._first = first = _whole("first", first)
+        self._steps = measured_steps(every)
+        self.at = self._first = first = whole_number("first", first)
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder = Recorder()
@@ -182,7 +178,7 @@ class Monitor:
         Raises:
             UserError: if `step` is not an integer.
         """
-        before, self.at = self.at, self.at + 1 if step is None else _whole("step", step)
+        before, self.at = self.at, self.at + 1 if step is None else whole_number("step", step)
         if self.at < before:  # most likely a number within an epoch
             self.at = before
             problem = "a number told later was below it; count updates over all epochs"
@@ -201,7 +197,7 @@ class Monitor:
             UserError: if `step` is not an integer.
             ValueError: at the first step, if the model cannot be measured.
         """
-        step = _whole("step", step)
+        step = whole_number("step", step)
         if step in self.measured:
             return
         start, found = time.monotonic(), []
@@ -378,41 +374,3 @@ class Monitor:
             finally:
                 for parameter, gradient in gradients:
                     parameter.grad = gradient
-
-
-def _whole(name: str, number: Any) -> int:
-    try:
-        return index(number)
-    except TypeError as error:
-        raise UserError(f"{name}: {number!r}; give a whole number.") from error
-
-
-def _labels(y: torch.Tensor | ArrayLike) -> torch.Tensor:
-    try:
-        if not isinstance(y, torch.Tensor):
-            array = np.asarray(y)
-            y = torch.tensor(array.astype(array.dtype.newbyteorder("=")))
-    except (TypeError, ValueError) as error:  # strings, objects, rows of different lengths
-        raise UserError(
-            f"y: a {type(y).__name__} that is no array of numbers; give class numbers or targets."
-        ) from error
-    if y.ndim == 0:
-        raise UserError("y: a single number; give one, or a row, for each sample.")
-    return y
-
-
-def _steps(every: Any) -> Sequence[int]:
-    # The steps at which to measure, in order.
-    every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
-    try:
-        if isinstance(every, Iterable):
-            steps = geometric(LAST_STEP) if every == "geometric" else sorted(map(index, every))
-            if min(steps, default=0) < 0:
-                raise UserError(f"every: step {steps[0]}; steps count from 0.")
-            return steps
-        number = index(every)
-    except TypeError as error:  # not an integer
-        raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
-    if number < 1:
-        raise UserError(f"every: {number} updates; it must be at least 1.")
-    return range(0, sys.maxsize, number)
