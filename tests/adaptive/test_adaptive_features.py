@@ -16,6 +16,7 @@ from torch import nn
 from feature_alignment.adaptive import adaptive_features
 from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
+from feature_alignment.adaptive.feature_structures import LayerStructure
 from feature_alignment.adaptive.parameter_matrices import inner, matrix_layout
 from feature_alignment.adaptive.penalties import effective_penalty, rigid_penalty
 from feature_alignment.kernels.tangent import tangent_features
@@ -121,6 +122,17 @@ def test_layers_reach_the_minimum_of_a_generic_optimiser(build, n, penalty, star
     best = generic_minimum(network, x, y, PENALTIES[penalty], starts)
     assert model.converged_
     assert model.objective_ == pytest.approx(best, rel=1e-6)
+
+
+def test_both_sides_have_their_own_penalties():
+    network, x, y = problem()
+    model = AdaptiveTangentFeatures(network, penalty="square", output_penalty="logarithmic")
+    model.fit(x, y)
+    readout = list(model.coefficients_)[-1]
+    least = LayerStructure(PENALTIES["square"], PENALTIES["logarithmic"], readout)
+    assert model.objective_ == pytest.approx(least.adapt(model.coefficients_).penalty, rel=1e-6)
+    same = LayerStructure(PENALTIES["square"], PENALTIES["square"], readout)
+    assert model.objective_ != pytest.approx(same.adapt(model.coefficients_).penalty, rel=1e-3)
 
 
 @pytest.mark.parametrize("structure", ["layers", "diagonal", "none"])

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.papers.lejeune2024.experiments.kernel_measures import (
+    compare,
     fit_kernels,
     kernel_of,
     last_features,
@@ -10,6 +12,7 @@ from feature_alignment.papers.lejeune2024.experiments.kernel_measures import (
     parts_of_prediction,
     transformation,
 )
+from feature_alignment.pipeline.run import SeedResult
 
 N, SIZES = 8, {"layers.0.weight": 30, "layers.0.bias": 5, "layers.1.weight": 12}
 
@@ -75,6 +78,24 @@ def test_the_weights_of_a_sum_of_kernels_are_found():
     cosine = float((y**2).sum() / (3 * (y @ y)))
     assert weights == [pytest.approx(cosine)]
     assert residual == pytest.approx(np.sqrt(1 - cosine**2))
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.6])
+def test_a_kernel_that_only_grew_has_not_changed_by_the_label_kernel(factor):
+    """K = aK₀ + bK_ŷ is a mixture for any a, but K₀ plus a multiple of K_ŷ for a = 1 only."""
+    initial = kernel_of(draw(0))
+    label = torch.ones(N, N, dtype=torch.float64)
+    layers = {name: factor * gram + label for name, gram in initial.layers.items()}
+    adapted = TangentKernel(layers, outputs=1)
+    result = SeedResult()
+    compare({"adapted": adapted, "initial": initial, "final": adapted}, label, 1, result)
+    found = {row["metric"]: row["value"] for row in result.rows}
+    assert found["mixture_residual"] == pytest.approx(0, abs=1e-12)
+    assert found["mixture_initial_factor"] == pytest.approx(factor)
+    change = adapted.total - initial.total
+    cosine = float((change * label).sum() / change.norm() / label.norm())
+    assert found["change_residual"] == pytest.approx((1 - cosine**2) ** 0.5, abs=1e-7)
+    assert (found["change_residual"] < 1e-7) == (factor == 1)
 
 
 def test_a_kernel_that_is_large_near_zero_is_told():

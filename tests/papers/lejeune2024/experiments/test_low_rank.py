@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,7 +41,7 @@ def run(dataset, **settings):
 def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task):
     frame = run(dataset, task=task)
     ranks = frame[frame["metric"] == "effective_rank"].set_index(["model", "layer"])["value"]
-    assert ranks["solver", "1"] < ranks["ridgeless", "1"]
+    assert ranks["solver", "all"] < ranks["ridgeless", "all"]
     shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
     np.testing.assert_allclose(shares[list(MODELS)], 1)
     further = {"solver-linear", "solver-own"} if task == "digits" else set()
@@ -51,6 +53,24 @@ def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task
     if task == "digits":
         errors = frame[frame["metric"] == "sign_error"].set_index("model")["value"]
         assert (errors < 0.3).all()
+
+
+def test_the_rank_of_all_layers_is_that_of_their_block_diagonal_matrix():
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.randn(shape, generator=generator)
+        for name, shape in {"1": (3, 5), "3": (4, 3)}.items()
+    }
+    task = SimpleNamespace(y_test=torch.tensor([[1.0], [-1.0]]))
+    result = SeedResult()
+    low_rank._record("solver", task.y_test, weights, task, 1, result)
+    found = {(row["metric"], row["layer"]): row["value"] for row in result.rows}
+    values = torch.linalg.svdvals(torch.block_diag(*weights.values()).double()).square().numpy()
+    shares = values / values.sum()
+    shares = shares[shares > 1e-12]
+    rank = np.exp(-(shares * np.log(shares)).sum())
+    assert found["effective_rank", "all"] == pytest.approx(rank, rel=1e-6)
+    assert found["norm_share", "1"] + found["norm_share", "3"] == pytest.approx(1)
 
 
 def test_a_network_too_narrow_to_interpolate_is_one_sentence(dataset):

@@ -34,10 +34,35 @@ def frame():
 def test_every_statement_holds_but_the_printed_forms(frame):
     deviations = frame[frame["metric"] == "relative_deviation"]
     printed = deviations["form"] == "printed"
-    footnote = deviations["statement"] == "footnote2"
-    assert (deviations.loc[~printed & ~footnote, "value"] < 1e-6).all()
-    assert (deviations.loc[footnote, "value"] > 0.05).all()
+    false = deviations["statement"].isin(["footnote2", "proposition3_any_penalty"])
+    kernel = deviations["statement"] == "theorem2_kernel"  # of a descent's matrices
+    assert (deviations.loc[~printed & ~false & ~kernel, "value"] < 1e-6).all()
+    assert (deviations.loc[~printed & kernel, "value"] < 1e-5).all()
+    assert (deviations.loc[false, "value"] > 0.05).all()
     assert (deviations.loc[printed, "value"] > 0.01).all()
+
+
+@pytest.mark.slow
+def test_scales_of_the_solver_that_are_wrong_are_noticed(monkeypatch):
+    fit = theorems.AdaptiveTangentFeatures.fit
+
+    def badly(self, x, y):
+        fit(self, x, y)
+        for sides in self.transformation_.sides.values():
+            sides.input_scales.mul_(1.1)
+        return self
+
+    monkeypatch.setattr(theorems.AdaptiveTangentFeatures, "fit", badly)
+    checks = theorems.theorem_2(theorems.random_problem(0, PARAMETERS), 2)
+    (found,) = [c.value for c in checks if c.columns["form"] == "corrected"]
+    assert found > 0.01
+
+
+def test_penalties_with_level_or_equal_tails_are_as_their_closed_forms():
+    """ω̃ = 1 from v = 1 on for ω = 1 − v⁻³, and ω + ½ log 2 + ½ for |log v|."""
+    level, tail = (check.value for check in theorems.proposition_3_counterexamples())
+    assert level == 1
+    assert tail == pytest.approx(1 + (np.log(2) + 1) / 2 / np.log(1e4), rel=1e-6)
 
 
 @pytest.mark.slow
@@ -142,7 +167,9 @@ def test_lemma_5_holds_for_penalties_that_are_convex_in_the_logarithm(seed, name
 def test_what_is_not_random_comes_with_the_first_seed_only(frame):
     second = run(1)
     missing = {"proposition4_increasing", "scale_increasing"}
-    missing |= {f"proposition3_{name}" for name in ("increasing", "concave", "conjugate")}
+    missing |= {
+        f"proposition3_{name}" for name in ("increasing", "any_penalty", "concave", "conjugate")
+    }
     left_out = set(frame["statement"]) - set(second["statement"]) - {""}
     assert left_out == {*missing, "diagonal_1_norm"}
     assert {"shared_over_tilted", "shared_over_mirrored"}.isdisjoint(second["metric"])

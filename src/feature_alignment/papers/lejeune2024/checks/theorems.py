@@ -156,7 +156,13 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
             seed=problem.seed,
         ).fit(problem.x, problem.y)
         yield check_of(f"theorem2_objective_{name}", abs(model.objective_ / generic.objective - 1))
-    kernel = torch.as_tensor(model.adapted_kernel(problem.x_new, problem.x))
+    # The kernel of the descents' transformations, so that the solver's are compared with others.
+    on_new, on_old = (
+        _flat([out.T @ block @ inp.T for block, (inp, out) in zip(blocks, pairs, strict=True)])
+        for pairs in [generic.transformations]
+        for blocks in (problem.features_new, features)
+    )
+    kernel = on_new @ on_old.T
     assert isinstance(model.transformation_, LayerTransformation)
     sides = list(model.transformation_.sides.values())
     for form, double in (("corrected", True), ("printed", False)):
@@ -280,6 +286,21 @@ def propositions() -> Iterator[Check]:
     cost = sum((m**2 + (b / m) ** 2).min() for b in beta[beta != 0])
     yield check_of("diagonal_1_norm", abs(cost / np.abs(beta).sum() / 2 - 1), "corrected")
     yield check_of("diagonal_1_norm", abs(cost / np.abs(beta).sum() - 1), "printed")
+
+
+def proposition_3_counterexamples() -> Iterator[Check]:
+    """Strictly quasi-convex penalties of which ω̃ is level, or has tails that are not slower.
+
+    For ω = 1 − v⁻³, v²/s² + ω(s) is at least 1 for v, s ≥ 1 and tends to 1 for large s, so that
+    ω̃ = 1 from v = 1 on. For ω = |log v| the best scale is √2 v, so that ω̃ = ω + ½ log 2 + ½.
+    Both are found here by search over s.
+    """
+    s = np.geomspace(1, 1e10, 100_001)
+    v = np.linspace(1, 5, 81)
+    values = np.array([(np.square(each / s) + 1 - s**-3.0).min() for each in v])
+    yield check_of("proposition3_any_penalty", np.mean(np.diff(values) < 1e-12))
+    v = 1e4
+    yield Check("effective_over_penalty", (np.square(v / s) + np.log(s)).min() / np.log(v))
 
 
 def lemma_5_counterexamples() -> Iterator[Check]:

@@ -37,7 +37,14 @@ def compare(
         UserError: if the adapted kernel has not changed along the label kernel.
     """
     adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
-    (_, weight), residual = fit_kernels(adapted, [initial, label])
+    total = float(((adapted - initial) * label).sum())
+    if not total:
+        raise UserError(
+            "the adapted kernel has not changed along the label kernel: the network does not "
+            "learn; make it wider."
+        )
+    (share, weight), residual = fit_kernels(adapted, [initial, label])
+    _, change_residual = fit_kernels(adapted - initial, [label])
     for metric, value in {
         "label_similarity": cosine_similarity(adapted, label),
         "initial_label_similarity": cosine_similarity(initial, label),
@@ -46,14 +53,10 @@ def compare(
         "average_initial_cosine": cosine_similarity(adapted, initial),
         "mixture_residual": residual,
         "mixture_label_weight": weight,
+        "mixture_initial_factor": share * adapted.norm() / initial.norm(),
+        "change_residual": change_residual,
     }.items():
         result.add(metric, value, step=step)
-    total = float(((adapted - initial) * label).sum())
-    if not total:
-        raise UserError(
-            "the adapted kernel has not changed along the label kernel: the network does not "
-            "learn; make it wider."
-        )
     for name, gram in kernels["adapted"].layers.items():
         change = gram - kernels["initial"].layers[name]
         share, cosine = float((change * label).sum()) / total, cosine_similarity(change, label)

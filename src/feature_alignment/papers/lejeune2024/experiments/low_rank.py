@@ -22,6 +22,7 @@ from feature_alignment.papers.lejeune2024.experiments.two_digits import fit, two
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
+from feature_alignment.training.probes import WHOLE_NETWORK
 
 LARGE = 10  # factor that takes the targets beyond most of the penalty's quadratic part
 
@@ -156,12 +157,15 @@ def _record(
     wrong = float((torch.sign(predictions) != torch.sign(y)).double().mean())
     result.add("nmse", _nmse(predictions, y), step=step, split="test", model=model)
     result.add("sign_error", wrong, step=step, split="test", model=model)
-    total = sum(float(w.double().square().sum()) for w in weights.values())
-    for layer, w in weights.items():
-        values = torch.linalg.svdvals(w.double()).cpu().numpy()
-        share, rank = float((values**2).sum()) / total, effective_rank(values**2)
+    spectra = {
+        layer: torch.linalg.svdvals(w.double()).cpu().numpy() for layer, w in weights.items()
+    }
+    together = np.concatenate(list(spectra.values()))
+    for layer, values in {**spectra, WHOLE_NETWORK: together}.items():
+        result.add("effective_rank", effective_rank(values**2), step=step, layer=layer, model=model)
+    for layer, values in spectra.items():
+        share = float((values**2).sum() / (together**2).sum())
         result.add("norm_share", share, step=step, layer=layer, model=model)
-        result.add("effective_rank", rank, step=step, layer=layer, model=model)
         result.arrays[f"{model}/{layer}"] = values
 
 

@@ -24,7 +24,11 @@ def run_seed(run: SeedRun[Theory]) -> SeedResult:
         *theorems.lemma_5(problem.seed, p.starts),
     ]
     if run.seed == 0:  # nothing random in these
-        checks += [*theorems.propositions(), *theorems.lemma_5_counterexamples()]
+        checks += [
+            *theorems.propositions(),
+            *theorems.proposition_3_counterexamples(),
+            *theorems.lemma_5_counterexamples(),
+        ]
     result = SeedResult()
     for check in checks:
         result.add(check.metric, check.value, step=0, split="all", **check.columns)

@@ -40,8 +40,9 @@ def draw(table: FigureTable) -> Picture:
         spectrum.set(xscale="log", yscale="log", ylim=(1e-4, 1.5))
         spectrum.set(xlabel="index", ylabel=f"{title}\n$\\sigma_j / \\sigma_1$, first layer")
         rows = table.rows(metric="effective_rank", point=task, model=list(MODELS))
-        layers = sorted(rows["layer"].unique())
+        *layers, together = sorted(rows["layer"].unique())
         places = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
+        places[together] = "all"
         draw_points(rank, rows, places, colours, by="layer", group="model")
         rank.set(ylabel="effective rank", ylim=(0, None))
         draw_points(error, table.rows(metric="nmse", point=task), names, colours, by="model")
@@ -59,9 +60,10 @@ FIGURE = Figure(
     "fit: ridgeless regression with its initial tangent features, the adaptive solver (ω₁), its "
     "factorised model trained by SGD, and the network trained by SGD. A, D: singular values of the "
     "first layer's deviation, relative to the largest; mean over seeds. B, E: effective rank of "
-    "each layer's deviation. C, F: squared test error relative to that of the mean. Dots are "
-    "seeds, short bars their mean, with one standard deviation either way from four seeds on. A-C: "
-    "a quadratic function of one direction of the inputs; D-F: two digit classes.",
+    "each layer's deviation, and of all layers' as one block-diagonal matrix. C, F: squared test "
+    "error relative to that of the mean. Dots are seeds, short bars their mean, with one standard "
+    "deviation either way from four seeds on. A-C: a quadratic function of one direction of the "
+    "inputs; D-F: two digit classes.",
     points=points_by(LowRank, "task", TASKS),
     table=table,
     draw=draw,
