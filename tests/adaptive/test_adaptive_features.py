@@ -126,8 +126,8 @@ def test_layers_reach_the_minimum_of_a_generic_optimiser(build, n, penalty, star
 
 def test_both_sides_have_their_own_penalties():
     network, x, y = problem()
-    model = AdaptiveTangentFeatures(network, penalty="square", output_penalty="logarithmic")
-    model.fit(x, y)
+    penalties = {"penalty": "square", "output_penalty": "logarithmic"}
+    model = AdaptiveTangentFeatures(network, **penalties, tolerance=0.1).fit(x, y)
     readout = list(model.coefficients_)[-1]
     least = LayerStructure(PENALTIES["square"], PENALTIES["logarithmic"], readout)
     assert model.objective_ == pytest.approx(least.adapt(model.coefficients_).penalty, rel=1e-6)
@@ -355,6 +355,17 @@ def test_what_is_asked_before_fitting_is_refused():
     for ask in (model.predict, model.adapted_kernel):
         with pytest.raises(NotFittedError, match="AdaptiveTangentFeatures instance is not fitted"):
             ask(x)
+
+
+@pytest.mark.parametrize("structure", ["layers", "diagonal"])
+def test_a_search_that_stalls_is_not_called_converged(structure):
+    """With targets this large conjugate gradients end long before the minimum."""
+    network, x, y = problem()
+    model = AdaptiveTangentFeatures(network, structure=structure)
+    assert model.fit(x, y).converged_
+    with pytest.warns(ConvergenceWarning, match=r"stalled above its minimum .* of unit size"):
+        model.fit(x, 1e7 * y)
+    assert not model.converged_
 
 
 def test_iterations_that_do_not_suffice_are_told():

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import prune
 
 from feature_alignment.complexity import measures as complexity
 from feature_alignment.gradients.parameter_values import select_parameters
@@ -413,3 +414,46 @@ def test_fisher_rao_of_attention_and_integers():
 def test_outputs_that_are_no_classes_are_told(shape):
     with pytest.raises(ValueError, match=r"outputs of shape \(5.*\); \(n, c\) is needed"):
         complexity.margin_quantile(torch.randn(shape), torch.zeros(5))
+
+
+def test_weights_that_a_hook_makes_are_refused():
+    """They would be those of the last forward pass."""
+    model = mlp()
+    layer = next(m for m in model.modules() if isinstance(m, nn.Linear))
+    prune.random_unstructured(layer, "weight", amount=0.4)
+    with pytest.raises(ValueError, match="a hook that makes them at each forward pass"):
+        complexity.layer_matrices(model)
+
+
+@pytest.mark.parametrize("factor", [1, 10])
+def test_a_network_that_subtracts_has_no_path_norm(factor):
+    class Difference(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.c(self.a(x) - factor * self.b(x))
+
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="the model subtracts"):
+        complexity.path_norm(Difference(), (3,))
+
+
+def test_path_norms_are_taken_in_inference_mode():
+    expected = complexity.path_norm(mlp(), (3,))
+    with torch.inference_mode():
+        assert complexity.path_norm(mlp(), (3,)) == expected
+
+
+def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return {"logits": self.f(x)}
+
+    with pytest.raises(ValueError, match=r"logits"):
+        complexity.fisher_rao_norm(Named(), torch.ones(4, 3), torch.zeros(4))

@@ -80,6 +80,22 @@ def test_labels_may_have_another_precision():
     assert torch.equal(data_matrices(*arrays[:2])["A"], data_matrices(x.double(), y)["A"])
 
 
+@pytest.mark.parametrize("scale", [100.0, 1e-6])
+def test_products_of_single_precision_neither_overflow_nor_vanish(scale):
+    """tr(ARBRARBR) is of degree 12 in the inputs."""
+    x, y = task(200, 20)
+    moments = (1, 3, 15, 105)
+    expected = predicted_correlation(matrix_trace(data_matrices(scale * x, y)), moments)
+    data = data_matrices((scale * x).float(), y.float())
+    assert predicted_correlation(matrix_trace(data), moments) == pytest.approx(expected, rel=1e-5)
+
+
+def test_traces_beyond_any_precision_are_told():
+    data = data_matrices(1e60 * torch.ones(3, 2, dtype=torch.float64), torch.ones(3).double())
+    with pytest.raises(ValueError, match=r"= inf; .* too large for their precision"):
+        predicted_correlation(matrix_trace(data), (1, 3, 15, 105))
+
+
 def test_a_correlation_with_nothing_is_told():
     data = data_matrices(torch.ones(3, 2), torch.zeros(3))
     with pytest.raises(ValueError, match=r"tr\(ARBRARBR\) = 0; both must be positive"):

@@ -574,6 +574,22 @@ def test_a_table_that_is_filled_after_the_plan_is_seen(explicit_kernel):
         tangent_trace(model, X, plan=plan)
 
 
+def test_a_plan_made_where_the_readout_is_zero_knows_where_samples_are(explicit_kernel):
+    model = Toy(
+        lambda m, x: m.readout(torch.tanh(m.layer(x.T[:, :, None])).sum(0)),
+        layer=linear(1, 2),
+        readout=linear(2, 2),
+    )
+    readout = model.readout.weight.detach().clone()
+    with torch.no_grad():
+        model.readout.weight.zero_()
+    plan = plan_capture(model, X)
+    with torch.no_grad():
+        model.readout.weight.copy_(readout)
+    found = tangent_trace(model, X, plan=plan)  # with a warning if samples were sought elsewhere
+    assert found == pytest.approx(explicit_trace(explicit_kernel(model, X)))
+
+
 def test_a_plan_does_not_let_samples_depend_on_each_other():
     model = nn.Sequential(linear(3, 3), nn.BatchNorm1d(3), linear(3, 2)).double().eval()
     plan = plan_capture(model, X)

@@ -311,3 +311,15 @@ def test_products_take_arrays_of_any_layout(twist):
 def test_what_is_no_array_of_real_numbers_is_told(weights, says):
     with pytest.raises(ValueError, match=says):
         Jacobian(mlp(), draw(5, 4)).transpose_times(weights)
+
+
+def test_outputs_may_be_changed_without_harm():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double(), torch.randn(4, 3).double()
+    jacobian, direction = (
+        Jacobian(model, x),
+        {n: torch.ones_like(p) for n, p in model.named_parameters()},
+    )
+    expected = jacobian.times(direction)
+    jacobian.f.zero_()
+    torch.testing.assert_close(jacobian.times(direction), expected)

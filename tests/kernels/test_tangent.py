@@ -92,8 +92,10 @@ def test_a_kernel_between_two_sets_has_no_alignment():
 def test_features_that_are_exactly_the_same_are_0_once_centred(dtype):
     kernel = tangent_kernel(nn.Linear(3, 2, dtype=dtype), inputs(4).to(dtype), only=["bias"])
     assert not kernel.centred.any()
-    with pytest.raises(ValueError, match="the kernel is 0: the features are the same for all"):
-        kernel.spectrum()
+    zero = TangentKernel({"": torch.zeros(4, 4, dtype=dtype)}, outputs=1)
+    for each in (kernel, zero):
+        with pytest.raises(ValueError, match="the kernel is 0: the features are the same for all"):
+            each.spectrum()
 
 
 def test_what_is_wrong_with_the_columns_is_told_of_them():

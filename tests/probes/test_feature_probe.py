@@ -187,3 +187,9 @@ def test_centred_tangents_of_other_networks_are_measured_alike(x, outputs):
         for probe, model in zip(probes, (mlp, other), strict=True)
     )
     assert second == pytest.approx(first, rel=1e-9)
+
+
+def test_options_of_a_measurement_are_checked_with_centred_tangents_too(x):
+    model = network()
+    with pytest.raises(ValueError, match="chunk_size"):
+        FeatureProbe(model, x, centre_tangents=True, chunk_size=0)(1, trained(model))

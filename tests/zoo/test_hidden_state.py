@@ -320,6 +320,21 @@ def test_a_model_made_in_inference_mode():
     torch.testing.assert_close(kernel, features @ features.T)
 
 
+def test_a_deep_model_made_in_inference_mode():
+    """The second layer's weight would be kept for the backward pass of the first."""
+
+    def made():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+
+    x = inputs()
+    with torch.inference_mode():
+        model = made()
+    features = plain_features(made(), x)
+    torch.testing.assert_close(tangent_kernel(model, x).total, features @ features.T)
+    assert tangent_trace(model, x) == pytest.approx(float(features.square().sum()))
+
+
 def test_parameters_that_a_model_does_not_name_are_constants():
     class Frozen(Model):
         def named_parameters(self, *arguments, **options):

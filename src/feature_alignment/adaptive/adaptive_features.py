@@ -147,9 +147,15 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 found = minimise_penalty(*problem, start)
                 best = found if found.objectives[-1] < best.objectives[-1] else best
         if not best.converged:
+            last = len(best.objectives) - 1
+            why = (
+                f"still falls by more than {self.tolerance:g} of itself in iteration {last}, the "
+                "last; raise max_iter or tolerance."
+                if last >= self.max_iter
+                else f"stalled above its minimum in iteration {last}; give targets of unit size."
+            )
             warnings.warn(
-                f"the objective still falls by more than {self.tolerance:g} of itself in iteration "
-                f"{self.max_iter}, the last; raise max_iter or tolerance.",
+                f"the objective {why}",
                 ConvergenceWarning,
                 stacklevel=2,
             )

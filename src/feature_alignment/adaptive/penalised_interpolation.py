@@ -24,6 +24,9 @@ _MAX_STEPS = 50  # conjugate-gradient steps per alternation
 _ENOUGH = 0.02  # stop when a step gains no more than this share of the alternation's total gain
 _DAMPING = 1e-12  # added to the Gram matrix of the moves, whose largest diagonal entry is 1
 _TINY = 1e-300
+# The gap at which iterations that no longer gain count as converged, in units of the tolerance, and
+# its least share of the objective: conjugate gradients may stall long before the minimum.
+_GAP, _LEAST_GAP = 100, 1e-6
 _INTERPOLATES = 1e-3
 """Largest relative residual ‖r − JB‖/‖r‖; for well-conditioned kernels it is rounding error."""
 
@@ -154,7 +157,19 @@ def minimise_penalty(
         coefficients, best = found, adapted
         objectives.append(best.penalty)
     interpolation.check(coefficients, targets)
+    allowed = max(_GAP * tolerance, _LEAST_GAP) * best.penalty
+    converged = converged and _gap(interpolation, coefficients, best) <= allowed
     return Solution(coefficients, best, objectives, converged)
+
+
+def _gap(interpolation: Interpolation, b: Matrices, transformation: Transformation) -> float:
+    """‖M⁻¹B − MJᵀα‖², which bounds how far ‖M⁻¹B‖² is above its minimum, for any α.
+
+    It is the gap to the dual problem max 2αᵀr − ‖MJᵀα‖²; here α is that with Jᵀα nearest to M⁻²B.
+    """
+    nearest = interpolation.minimum_norm(interpolation.times(transformation.apply(b, -2)))
+    left = combine(transformation.apply(b, -1), -1.0, transformation.apply(nearest, 1))
+    return inner(left, left)
 
 
 def _reweighted(

@@ -47,7 +47,8 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
         weights = {name: m.weight.detach() for name, m in named if isinstance(m, _LAYERS)}
     for name, module in named:
         if name in weights:
-            if _hooked(module) or weights[name].is_complex():
+            made = "weight" not in module._parameters and not is_parametrized(module, "weight")
+            if made or weights[name].is_complex():
                 raise ValueError(
                     f"layer_matrices: {label_of(name, module)} has complex weights, or a hook that "
                     "makes them at each forward pass; use torch.nn.utils.parametrizations."
@@ -175,6 +176,7 @@ def distance_from_start(weights: Matrices, initial: Matrices) -> float:
     return math.hypot(*(float(change.norm()) for change in _changes(weights, initial)))
 
 
+@torch.inference_mode(False)
 def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     """ℓ2 path norm: the root of the sum over paths of the product of their squared weights.
 
@@ -210,9 +212,18 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         for parameter in squared.parameters():
             parameter.square_()
         ones = torch.ones(1, *input_shape).to(next(squared.parameters()))
-        total = float(squared(ones).sum())
+    moving = [p.requires_grad_() for p in squared.parameters() if p.is_floating_point()]
+    with torch.enable_grad():
+        outputs = squared(ones).sum()
+        slopes = torch.autograd.grad(outputs, moving, allow_unused=True)
+    total = float(outputs.detach())
     if not math.isfinite(total):
         raise ValueError("path_norm: the sum over paths is not finite.")
+    if any(slope is not None and (slope < 0).any() for slope in slopes):
+        raise ValueError(
+            "path_norm: an output falls as a squared parameter rises, so the model subtracts, and "
+            "its outputs are no sums over paths."
+        )
     if not _is_homogeneous(model, ones):
         raise ValueError(
             "path_norm: with its biases (parameters of one axis) at 0, the network's outputs are "
@@ -260,11 +271,10 @@ def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 50
 
 def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """⟨w, ∇_w ℓ_i⟩ of each sample, float64 (n,)."""
-    with torch.no_grad():
-        f = model(x)
-    y = _class_numbers(y, f)
     names, parameters = select_parameters(model, None), dict(model.named_parameters())
-    scaled = Jacobian(model, x).times({name: parameters[name] for name in names})  # (n, c)
+    jacobian = Jacobian(model, x)
+    f, y = jacobian.f, _class_numbers(y, jacobian.f)
+    scaled = jacobian.times({name: parameters[name] for name in names})  # (n, c)
     gradient = f.double().softmax(1)
     gradient[torch.arange(len(y)), y] -= 1
     return (gradient * scaled).sum(1)
@@ -323,8 +333,8 @@ def _class_numbers(y: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     if f.ndim != 2:
         raise ValueError(f"outputs of shape {tuple(f.shape)}; (n, c) is needed, c classes.")
     n, classes = f.shape
-    numbers = y.long()
-    fits = y.shape == (n,) and n > 0 and classes > 1 and bool((numbers == y).all())
+    numbers = y.long().to(f.device)
+    fits = y.shape == (n,) and n > 0 and classes > 1 and bool((numbers == y.to(f.device)).all())
     if not fits or numbers.min() < 0 or numbers.max() >= classes:
         raise ValueError(
             f"y: labels of shape {tuple(y.shape)} for {n} samples and {classes} outputs; give a "

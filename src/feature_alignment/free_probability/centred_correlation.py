@@ -8,6 +8,7 @@ The factor 4 from the derivative of the square is omitted, as in the paper; ρ d
 """
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 
@@ -63,10 +64,10 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
 
 def _correlation(numerator: float, nfm: float, agop: float) -> float:
     """ρ from the three traces; ValueError if it is undefined."""  # noqa: DOC501
-    if not (nfm > 0 and agop > 0):
+    if not (0 < nfm < inf and 0 < agop < inf):
         raise ValueError(
             f"tr(ARAR) = {nfm:.3g} and tr(ARBRARBR) = {agop:.3g}; both must be positive: labels, "
-            "inputs or R are zero."
+            "inputs or R are zero, or too large for their precision."
         )
     return numerator * nfm**-0.5 * agop**-0.5
 

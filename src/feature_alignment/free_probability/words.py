@@ -125,13 +125,14 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
     @cache
     def product(word: str) -> torch.Tensor:
         if len(word) == 1:
-            return matrices[word]
-        return product(word[:-1]) @ matrices[word[-1]]
+            matrix = matrices[word]  # its powers may be beyond single precision
+            return matrix.to(torch.promote_types(matrix.dtype, torch.float64))
+        return product(word[:-1]) @ product(word[-1])
 
     @cache
     def trace(word: str) -> float:
         if len(word) == 1:
-            return float(matrices[word].diagonal().mean())
+            return float(product(word).diagonal().mean())
         left, right = product(word[: len(word) // 2]), product(word[len(word) // 2 :])
         return float(torch.sum(left * right.T)) / len(left)
 

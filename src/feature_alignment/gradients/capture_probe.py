@@ -4,7 +4,7 @@ The rules' gradients of one sample are compared with those from automatic differ
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,7 +15,7 @@ from feature_alignment.gradients.checks import checked_outputs, refuse_non_finit
 from feature_alignment.gradients.graph import Signature
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_gradients import Part
-from feature_alignment.gradients.parameter_values import Parameters
+from feature_alignment.gradients.parameter_values import Parameters, moved
 from feature_alignment.gradients.samples import Samples
 
 _OF_BATCHES = 1e-2  # relative difference allowed for a sample's gradient in another batch
@@ -37,6 +37,26 @@ class Trial:
 
 
 def try_rules(
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
+) -> Trial:
+    """As `_tried`, but where gradients are zero at these values, by a trial at other values.
+
+    Zeros, such as below a readout of zeros, do not show where the samples are in an operation.
+    """
+    trial = _tried(function, values, samples, names)
+    silent = [n for n in names if n not in trial.unused and not trial.expected[n].any()]
+    if not silent:
+        return trial
+    try:
+        other = _tried(trial.function, moved(values), samples[[0, len(samples) - 1]], names)
+    except (ValueError, RuntimeError):
+        return trial  # no model to try at other values, such as one that overflows there
+    if other.signature != trial.signature:
+        return trial
+    return replace(trial, plans=other.plans, parts=other.parts, unexplained=other.unexplained)
+
+
+def _tried(
     function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> Trial:
     """Record the model on two and on three samples, and check the rules' gradients of the first.

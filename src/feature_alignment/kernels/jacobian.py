@@ -100,7 +100,7 @@ class Jacobian:
                 self._outputs, self._values, self._all = found.f, found.leaves, found.values
                 self.graph = found.graph
             self._function.refuse_kept_tensors(self.graph.unused(names))
-            self.f = self._outputs.detach()
+            self.f = self._outputs.detach().clone()  # the graph needs its own
             self._weights = torch.zeros_like(self.f, requires_grad=True)
             self._pulled = self._twice_differentiable()
         self.samples, self.outputs = self.f.shape

@@ -111,7 +111,7 @@ class TangentKernel:
         # centring keeps the raw kernel's rounding errors.
         kernel = self.centred if centred else self.total
         share = float(kernel.double().norm() / self.total.double().norm())
-        if share == 0:
+        if not share > 0:  # NaN if the raw kernel is 0, too
             raise ValueError(
                 "once centred, the kernel is 0: the features are the same for all samples."
             )

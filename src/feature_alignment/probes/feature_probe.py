@@ -76,7 +76,7 @@ class FeatureProbe:
         self._options = {"centre_tangents": centre_tangents, **options}
         self._initial = copy_parameters(model)
         plain = isinstance(x, torch.Tensor) and isinstance(model, MLP)
-        keep = centre_tangents and plain and options.get("output") is None
+        keep = centre_tangents and plain and not options
         self._initial_tangents = preactivation_gradients(model, x, layers) if keep else None
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:

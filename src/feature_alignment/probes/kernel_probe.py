@@ -185,7 +185,7 @@ class AdaptedKernelProbe:
     ) -> None:
         self._batch, self._points, self._split, self._options = batch, points, split, options
         self._start = copy_parameters(model)
-        self._initial = tangent_kernel(model, batch.x, **options).total
+        tangent_kernel(model, batch.x, **options)  # refuses models that are not supported
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure the kernel of the path so far.
@@ -201,7 +201,9 @@ class AdaptedKernelProbe:
             values = {}
             if self._batch.y is not None:
                 values["adapted_kernel_alignment"] = label_alignment(kernel, self._batch.y)
-            values["adapted_kernel_change"] = kernel_alignment(kernel, self._initial)
+            # At θ₀, with buffers as they are now, as in K̄.
+            initial = tangent_kernel(model, self._batch.x, parameters=self._start, **self._options)
+            values["adapted_kernel_change"] = kernel_alignment(kernel, initial.total)
         except UndefinedAlignmentError as error:
             raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
         rows = [Row(WHOLE_NETWORK, self._split, *pair) for pair in values.items()]
