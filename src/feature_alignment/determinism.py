@@ -6,6 +6,7 @@ that adding a probe, or drawing one more number for one purpose, never shifts th
 
 import hashlib
 import os
+import random
 import shutil
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,16 @@ def torch_stream(seed: int, name: str) -> "torch.Generator":
 
     state = _seed_sequence(seed, name).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) % 2**63)
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed what PyTorch, NumPy and Python draw from by default; here nothing does, others may."""
+    import torch
+
+    drawn = stream(seed, "global generators")
+    torch.manual_seed(int(drawn.integers(2**63)))
+    np.random.seed(int(drawn.integers(2**32)))  # noqa: NPY002
+    random.seed(int(drawn.integers(2**63)))
 
 
 def configure(threads: int) -> None:

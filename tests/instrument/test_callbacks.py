@@ -54,8 +54,8 @@ def batches():
     return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*samples()), 4)
 
 
-def fit(folder, steps, callbacks, resume=None):
-    model = small_network()
+def fit(folder, steps, callbacks, resume=None, model=None):
+    model = small_network() if model is None else model
     trainer = lightning().Trainer(
         max_steps=steps,
         callbacks=callbacks,
@@ -129,6 +129,21 @@ def test_lightnings_record_goes_on_where_the_same_model_is_fitted_further(tmp_pa
     trainer.fit(model, batches())
     assert callback.monitor.measured == {0, 2, 4, 6, 8}
     assert callback.monitor.initial is start
+
+
+def test_a_record_that_a_test_has_loaded_is_not_that_of_the_next_training(tmp_path):
+    callback = fa.LightningMonitor(*samples(), every=2, measure=["kernel"])
+    model, trainer = fit(tmp_path, 6, [callback])
+    first = callback.monitor.frame()
+    trainer.save_checkpoint(tmp_path / "first.ckpt")
+    type(model).test_step = type(model).training_step
+    trainer.test(model, batches(), ckpt_path=tmp_path / "first.ckpt", verbose=False)
+    other = small_network()
+    with torch.no_grad():
+        other.network[0].weight *= 2
+    fit(tmp_path, 4, [callback], model=other)
+    assert callback.monitor.measured == {0, 2, 4}
+    assert not callback.monitor.frame().equals(first.query("step <= 4"))
 
 
 def test_lightning_keeps_the_records_of_several_apart(tmp_path):

@@ -263,6 +263,12 @@ def test_steps_are_told_by_their_word(tmp_path):
     )
 
 
+def test_what_a_killed_process_left_is_no_checkpoint(tmp_path):
+    for name in ("step10.pt", ".31709.state.pt"):
+        (tmp_path / name).touch()
+    assert list(checkpoints.find_checkpoints(str(tmp_path / "*.pt"))) == [10]
+
+
 def test_a_loss_in_a_name_is_no_step(tmp_path):
     names = ["epoch=00-loss=0.55.ckpt", "epoch=01-loss=0.32.ckpt", "epoch=02-loss=2.5e-05.ckpt"]
     for name in names:

@@ -120,6 +120,23 @@ def test_a_record_goes_on_where_it_was(data, tmp_path, folder):
     assert monitor.frame().equals(whole.frame())
 
 
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_record_that_is_ahead_of_its_model_is_told_unless_steps_are_numbered(data, numbered):
+    model = network()
+    monitor = fa.Monitor(model, *data, every=3)
+    for _ in range(4):
+        monitor.step()
+    state = monitor.state_dict()
+    assert not fa.Monitor(model, *data, every=3, state=state).step()  # the same weights
+    with torch.no_grad():
+        model[5].bias += 1
+    monitor = fa.Monitor(model, *data, every=3, state=state)
+    for step in (3, 4):
+        monitor.step(step if numbered else None)
+    told = [problem for _, problem in monitor.problems if "other weights" in problem]
+    assert len(told) == (not numbered)
+
+
 def test_what_goes_wrong_later_is_kept_and_training_goes_on(data, caplog):
     model = network()
     monitor = fa.Monitor(model, *data, every=2)

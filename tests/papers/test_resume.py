@@ -25,3 +25,4 @@ def test_a_killed_run_ends_with_the_same_numbers(smoke_run, killed, tmp_path):
     assert found.arrays.keys() == expected.arrays.keys()
     for name, array in expected.arrays.items():
         assert (found.arrays[name] == array).all(), name
+        assert found.arrays[name].flags.fnc == array.flags.fnc, name  # as it is written

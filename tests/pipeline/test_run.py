@@ -1,3 +1,4 @@
+import random
 import sys
 import types
 
@@ -71,6 +72,22 @@ def test_a_seed_is_given_its_typed_parameters_and_streams(spec, runs):
     assert second.stream("data").random() == stream(1, "data").random()
     assert first.checkpoint("training") is None
     assert result.metrics["value"].tolist() == [0, 1]
+
+
+def test_what_draws_from_global_generators_repeats_and_depends_on_the_seed(spec, runs, monkeypatch):
+    drawn = []
+
+    def run_seed(_):
+        drawn.append((float(torch.rand(())), np.random.rand(), random.random()))  # noqa: NPY002
+        result = SeedResult()
+        result.add("one", 1, step=0)
+        return result
+
+    monkeypatch.setattr(sys.modules[experiment_module("fake2020_thing")], "run_seed", run_seed)
+    run_experiment(spec)
+    run_experiment(spec)
+    assert drawn[:2] == drawn[2:]
+    assert all(a != b for a, b in zip(*drawn[:2], strict=True))
 
 
 def test_datasets_reach_the_experiment_under_their_names(spec, runs, dataset_file):

@@ -233,7 +233,9 @@ def test_files_of_another_user_are_refused(tmp_path, monkeypatch):
 
 def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
     store = Checkpoints(tmp_path, "a")
+    by_columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     content = {
+        "by columns": by_columns,
         (1, "all"): [np.arange(6.0).reshape(2, 3)[:, ::-1], np.float64(0.1), None],
         "empty": (np.array(3), {}, torch.ones(2)),
     }
@@ -242,6 +244,9 @@ def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
     np.testing.assert_array_equal(found[1, "all"][0], content[1, "all"][0])
     assert found[1, "all"][1:] == [0.1, None]
     assert found["empty"][0].shape == ()
+    # NumPy writes them so, and a resumed run's file has the same bytes.
+    np.testing.assert_array_equal(found["by columns"], by_columns)
+    assert found["by columns"].flags.fnc
     assert torch.equal(found["empty"][2], torch.ones(2))
 
 

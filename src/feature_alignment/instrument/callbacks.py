@@ -130,6 +130,10 @@ if Callback is not None:
             """Key of the record in Lightning's checkpoints."""
             return f"{type(self).__qualname__}{self._name}"
 
+        def setup(self, trainer: Any, pl_module: nn.Module, stage: str) -> None:
+            """Forget a record that a test or validation of a checkpoint has loaded."""
+            self._state = None
+
         def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
             """Measure the start, or resume; on fit start the step would not yet be restored."""
             with _unlogged(pl_module):

@@ -172,8 +172,8 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             f"--checkpoints: {pattern!r} is no pattern of files; give one as 'ckpt/*.pt'."
         ) from error
     for file in files:
-        if file.name == STATE and (file.parent / METRICS).exists():
-            continue  # a record's own
+        if file.name[0] == "." or (file.name == STATE and (file.parent / METRICS).exists()):
+            continue  # left by a process that was killed while it wrote; a record's own
         if file.suffix not in SUFFIXES:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."

@@ -148,7 +148,7 @@ class Monitor:
         self.at = self._first = first = whole_number("first", first)
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
-        self._recorder = Recorder()
+        self._recorder, self._other_weights = Recorder(), False
         saved = saved_state(state)
         self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
         buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
@@ -178,6 +178,13 @@ class Monitor:
         Raises:
             UserError: if `step` is not an integer.
         """
+        if step is None and self._other_weights:
+            self._other_weights = False
+            self.note(
+                self.at,
+                "the record goes on from a model with other weights than when it was saved, so "
+                "steps counted from there are wrong; tell each step's number",
+            )
         before, self.at = self.at, self.at + 1 if step is None else whole_number("step", step)
         if self.at < before:  # most likely a number within an epoch
             self.at = before
@@ -289,6 +296,7 @@ class Monitor:
             "loss": self._loss_name,
             "step": self.at,
             "measured": sorted(self.measured),
+            "weights": identity(self.model.parameters()),
             "initial": self.initial,
             "buffers": self._buffers,
             "values": [[*key, value] for key, value in record["values"].items()],
@@ -321,6 +329,8 @@ class Monitor:
         for probe, state in zip(self._probes, saved["probes"], strict=True):
             if isinstance(probe, Stateful):
                 probe.load_state_dict(as_it_was(state))
+        weights = saved.get("weights")  # old records lack them
+        self._other_weights = weights not in (None, identity(self.model.parameters()))
         self.at, self.measured = saved["step"], set(saved["measured"])
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 

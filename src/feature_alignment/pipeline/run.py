@@ -14,7 +14,13 @@ import pandas as pd
 import torch
 
 from feature_alignment.data.canonical import Dataset, load
-from feature_alignment.determinism import configure, resolve_device, stream, torch_stream
+from feature_alignment.determinism import (
+    configure,
+    resolve_device,
+    seed_global_generators,
+    stream,
+    torch_stream,
+)
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.papers import experiment_module, parameters_of
@@ -176,6 +182,7 @@ def run_experiment(
         saved = None if checkpoints is None else checkpoints.load(f"seed{seed}")
         result = None if saved is None else SeedResult(**saved)
         if result is None:
+            seed_global_generators(seed)
             run = SeedRun(seed, parameters, device, datasets, label, checkpoints)
             with owed_by("run_seed", module, about):
                 result = run_seed(run)

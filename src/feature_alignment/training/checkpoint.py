@@ -137,7 +137,9 @@ _ARRAY = "numpy array"
 def plain(value: Any) -> Any:
     """Replace arrays by tensors under a key that marks them, and NumPy scalars by Python's."""
     if isinstance(value, np.ndarray):
-        return {_ARRAY: torch.from_numpy(value.copy())}
+        # In the order in which files hold it: NumPy writes an array by columns as such.
+        order = "F" if value.flags.fnc else "C"
+        return {_ARRAY: torch.from_numpy(value.copy(order))}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):

@@ -139,7 +139,9 @@ def train(
         if done == 0 and 0 in measured and measure(0):
             return recorder
 
-        last_check = done
+        # As without an interruption, since the message of a divergence is kept.
+        checked = {done - done % CHECK_EVERY, *(step for step in measured if step <= done)}
+        last_check = max(checked)
         pairs = _training_pairs(x, y, batch_size, batches, drop_incomplete, done)
         for step in range(done + 1, steps + 1):
             factor = schedule(step - 1)
@@ -168,7 +170,8 @@ def train(
                 progress.update(step, value)
             if step in measured and measure(step):
                 break
-            if checkpoint is not None and step < steps:
+            if checkpoint is not None and step < steps and checkpoint.checkpoints.due():
+                spent_on("training")  # else a resumed training forgets the time since a measurement
                 checkpoint.save_if_due(step, parts)
     finally:  # also of a training that diverged or was interrupted
         optimizer.zero_grad(set_to_none=True)

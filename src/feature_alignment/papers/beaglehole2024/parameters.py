@@ -16,6 +16,7 @@ from feature_alignment.pipeline.parameters import (
     Seeds,
     Several,
     Values,
+    by_figure,
 )
 
 ImageDataset = Literal["cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"]
@@ -110,8 +111,10 @@ class Spectra(ChainParameters, experiment="spectra"):
     """Number of hidden layers; the figures show the first two."""
     samples: int = Field(default=384, ge=8)
     """Training samples n (not stated; Figure 1's, as are dimension, rank and width)."""
-    decay: NotNegative | None = None
-    """Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity."""
+    decay: NotNegative | None = by_figure(
+        None,
+        "Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity.",
+    )
     first_index: FirstIndex = 1
     unit_variance: bool = False
     """Whether those eigenvalues are scaled to mean 1, like the identity's."""
@@ -147,7 +150,7 @@ class SLO(ChainParameters, experiment="slo"):
     readout_scale: Positive = 0.01
     """Multiplier on the readout's default initialisation (the text divides by it, which
     diverges)."""
-    optimizer: Optimizer = "gd"
+    optimizer: Optimizer = by_figure("gd", "gd: gradient descent; slo: SLO.")
     speeds: Values[NotNegative] = (500.0, 0.002, 0.002)
     """SLO's speed of each layer, from input to readout."""
     epsilon: Epsilon = 0.1
@@ -164,15 +167,14 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     hidden_layers: HiddenLayers = 3
     initial_scale: Positive = 0.1
     """Multiplier on PyTorch's default initialisation."""
-    scaled_layers: ScaledLayers = "ends"
-    optimizer: Optimizer = "gd"
-    learning_rate: Positive = 0.25
-    """Step size; the figure gives each optimizer its own."""
+    scaled_layers: ScaledLayers = by_figure("ends", "Layers with the multiplier (not stated).")
+    optimizer: Optimizer = by_figure("gd", "gd: gradient descent; slo: SLO.")
+    learning_rate: Positive = by_figure(0.25, "Step size, by optimizer.")
     speed: Positive = 20.0
     """SLO's speed s of the layer with the smallest UC-NFC; every other layer has 1/s."""
     epsilon: Epsilon = 0.01
     relaxation: Relaxation = "additive"
-    gradient_norm: GradientNorm = "layer"
+    gradient_norm: GradientNorm = by_figure("layer", "SLO divides by each layer's, or all's.")
     steps: Steps = 500
     measure_every: MeasureEvery = 10
 
@@ -184,11 +186,12 @@ class ImageParameters(Parameters):
     """Training images, drawn at random; a smaller dataset gives all it has."""
     test_samples: int = Field(default=10000, ge=8)
     """Test images, drawn at random; a smaller dataset gives all it has."""
-    learning_rate: Positive = 0.2
-    """Step size; the figures set it for each dataset and each of the two settings."""
-    first_epoch_rate: Positive | None = None
-    """Step size of an additional first epoch, as in the released code; null for none, as in the
-    text."""
+    learning_rate: Positive = by_figure(0.2, "Step size, by dataset and setting.")
+    first_epoch_rate: Positive | None = by_figure(
+        None,
+        "Step size of an additional first epoch, as in the released code; null for none, as in "
+        "the text.",
+    )
     momentum: Momentum = 0.0
     """Momentum of the gradient descent."""
     batch_size: Batch = 128
@@ -207,8 +210,7 @@ class ImageParameters(Parameters):
 class ImageMLP(ImageParameters, experiment="image_mlp"):
     """Fully connected networks on image datasets (Figures 2A, 2B, 13 and 14)."""
 
-    dataset: ImageDataset = "cifar10"
-    """The image dataset of one run; the figures have runs for each of `datasets`."""
+    dataset: ImageDataset = by_figure("cifar10", "The dataset of one run, one of `datasets`.")
     datasets: Several[ImageDataset] = ("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10")
     """The datasets of the figures and of their averages; Figure 2A shows the first. Omit those that
     are not available; figures and claims then name what is missing."""
@@ -228,8 +230,8 @@ class ImageVGG(ImageParameters, experiment="image_vgg"):
     linear layers 64 times."""
     dropout: Momentum = 0.5
     """Probability of dropout after each hidden linear layer."""
-    learning_rate: Positive = 1.0
-    """Step size."""
+    learning_rate: Positive = by_figure(1.0, "Step size.")
+    momentum: Momentum = by_figure(0.0, "Momentum of the gradient descent, by setting.")
     batch_size: Batch = 256
     epochs: Epochs = 50
 
@@ -316,9 +318,8 @@ class SVHNSLO(Parameters, experiment="svhn_slo"):
     hidden_layers: HiddenLayers = 4
     initial_scale: Positive = 1.0
     """Multiplier on PyTorch's default initialisation, all layers."""
-    optimizer: Optimizer = "gd"
-    learning_rate: Positive = 0.2
-    """Step size; the figure gives each optimizer its own."""
+    optimizer: Optimizer = by_figure("gd", "gd: gradient descent; slo: SLO.")
+    learning_rate: Positive = by_figure(0.2, "Step size, by optimizer.")
     first_speed: NotNegative = 2.5
     """SLO's speed of the first layer."""
     other_speed: NotNegative = 0.4
@@ -337,8 +338,9 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
 
     size: int = Field(default=1024, ge=8)
     """Samples n, input dimension d and width k, all equal."""
-    reading: Literal["tempered", "square", "compact", "rounded"] = "tempered"
-    """How Appendix G is read, see deviations.md; each of the figure's points sets its own."""
+    reading: Literal["tempered", "square", "compact", "rounded"] = by_figure(
+        "tempered", "How Appendix G is read, see deviations.md."
+    )
     balances: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), min_length=2
     )
@@ -369,11 +371,11 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
     widths: Several[Count] = Field(default=(128, 1024), min_length=2)
     """Widths k of both hidden layers."""
     hidden_layers: HiddenLayers = 2
-    activation: Activation = "quadratic"
-    """Activation; each of the figure's points sets its own."""
-    target: Literal["low_rank", "high_rank"] = "low_rank"
-    """low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q; each of the
-    figure's points sets its own."""
+    activation: Activation = by_figure("quadratic", "Activation.")
+    target: Literal["low_rank", "high_rank"] = by_figure(
+        "low_rank",
+        "low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q.",
+    )
     rank: int = Field(default=5, ge=3)
     """Length r of the chain of the low-rank target."""
     decay_rates: Several[NotNegative] = Field(
@@ -400,8 +402,7 @@ class AspectRatios(Parameters, experiment="aspect_ratios"):
     """Values of ψ₁ = n/d."""
     width_ratios: Several[Positive] = Field(default=(0.25, 0.5, 1, 2, 4), min_length=2)
     """Values of ψ₂ = k/d."""
-    activation: Activation = "quadratic"
-    """Activation; each of the figure's points sets its own."""
+    activation: Activation = by_figure("quadratic", "Activation.")
     weight_variance: Positive = 1.0
     """Variance of the weights times their fan-in; ρ depends on it for erf only, whose point sets
     its own."""
@@ -413,8 +414,9 @@ class AspectRatios(Parameters, experiment="aspect_ratios"):
 class Theorem9(Parameters, experiment="theorem9"):
     """C-NFC at initialisation for data on the sphere in growing dimension (Theorem 9)."""
 
-    activation: Literal["relu", "erf", "exponential", "quadratic"] = "relu"
-    """Activation; each of the figure's points sets its own."""
+    activation: Literal["relu", "erf", "exponential", "quadratic"] = by_figure(
+        "relu", "Activation."
+    )
     dimensions: Several[Annotated[int, Field(ge=4)]] = Field(
         default=(16, 32, 64, 128, 256), min_length=2
     )

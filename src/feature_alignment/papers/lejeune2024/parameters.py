@@ -1,8 +1,8 @@
 """Parameters of the paper's experiments, with its settings as defaults."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from feature_alignment.pipeline.parameters import (
     Count,
@@ -74,6 +74,15 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
     """Points, endpoints included, on the straight path along which features are averaged."""
     precision: Precision = "float32"
     """Floating-point type of the training."""
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.kernel_samples > self.train_samples:
+            raise ValueError(
+                f"kernel_samples: {self.kernel_samples} of {self.train_samples} train_samples; "
+                "lower it"
+            )
+        return self
 
 
 class LowRank(TwoDigits, experiment="low_rank"):

@@ -68,6 +68,15 @@ def test_a_further_dataset_gives_the_difficult_examples_with_their_labels(bars):
         assert len(y) == number
 
 
+def test_difficult_examples_of_the_same_dataset_are_none_of_the_easy_ones(bars):
+    dataset = PARAMETERS.dataset
+    examples = draw_examples(seed_run(bars, rows=bars, difficult_dataset=dataset))
+    x, y = (part.numpy() for part in examples["difficult"])
+    assert y.tolist() == x[:, 0].mean(axis=1).argmax(axis=1).tolist()  # with their labels
+    easy = {image.tobytes() for image in examples["easy"][0].numpy()}
+    assert easy.isdisjoint(image.tobytes() for image in x)
+
+
 def test_random_labels_are_on_images_that_are_not_among_the_easy_ones(bars):
     examples = draw_examples(seed_run(bars))
     x, y = (part.numpy() for part in examples["difficult"])

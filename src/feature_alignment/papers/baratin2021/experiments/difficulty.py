@@ -61,10 +61,12 @@ def draw_examples(run: SeedRun[Difficulty]) -> Splits:
     """The easy and the difficult examples, scaled as `images` says, with their training labels."""
     p, rng = run.parameters, run.stream("data")
     easy, keys = p.easy_samples, f"experiments.{p.experiment}."
-    if p.difficult_dataset is None:
+    if p.difficult_dataset in (None, p.dataset):  # of one dataset, without common images
         x, y = run.dataset.draw("train", easy + p.difficult_samples, rng, f"{keys}easy_samples")
-        x_difficult, true = x[easy:], y[easy:]
-        y_difficult, _ = random_labels(true, 1.0, CLASSES, run.stream("random_labels"))
+        x_difficult, y_difficult = x[easy:], y[easy:]
+        if p.difficult_dataset is None:
+            stream = run.stream("random_labels")
+            y_difficult, _ = random_labels(y_difficult, 1.0, CLASSES, stream)
         x, y = x[:easy], y[:easy]
     else:
         x, y = run.dataset.draw("train", easy, rng, f"{keys}easy_samples")
