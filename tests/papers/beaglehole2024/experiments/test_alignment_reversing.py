@@ -90,6 +90,17 @@ def test_the_unique_term_has_the_labels_in_it():
     assert found[0.25] == pytest.approx(np.trace(term) / np.linalg.norm(term) / 96**0.5)
 
 
+def test_the_data_are_compared_with_the_label_weighted_ones():
+    """With all labels one, of no weight, they are the same."""
+    rows = run(label_shift=0.0, balances=[0.25, 1.0])
+    found = rows[rows["metric"] == "data_cosine"].set_index("balance")["value"]
+    x, y = Data(96, stream(0, "data"), delta=1e-2, label_shift=0.0).sample(0.25)
+    gram, weighted = x.T @ x, x.T @ (y[:, None] * x)
+    cosine = np.sum(gram * weighted) / np.linalg.norm(gram) / np.linalg.norm(weighted)
+    assert found[0.25] == pytest.approx(cosine)
+    assert found[1.0] == pytest.approx(1)
+
+
 def test_predictions_are_from_the_moments_that_are_recorded():
     rows = run(moment_networks=2)
     trace = matrix_trace(data_matrices(*Data(96, stream(0, "data"), delta=1e-2).sample(0.25)))

@@ -25,7 +25,8 @@ def figure_3(observed, predicted, shift_of_second_draw=0.0):
                 value = seen + shift + seed * shift_of_second_draw
                 rows.append({**where, "network": network, "metric": "observed", "value": value})
             rows.append({**where, "metric": "predicted", "value": said})
-            for metric, share in (("unique_term_identity", 2), ("nfm_derivative_identity", 5)):
+            shares = {"unique_term_identity": 2, "nfm_derivative_identity": 5, "data_cosine": 1}
+            for metric, share in shares.items():
                 rows.append({**where, "metric": metric, "value": gamma / share})
     return fig3.table(runs(rows))
 
@@ -36,13 +37,20 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
         metric: table.values(metric, point="square").tolist()[0]
         for metric in table.frame["metric"].unique()
         if metric
-        not in {"observed", "predicted", "unique_term_identity", "nfm_derivative_identity"}
+        not in {
+            "observed",
+            "predicted",
+            "unique_term_identity",
+            "nfm_derivative_identity",
+            "data_cosine",
+        }
     }
     assert found == pytest.approx(
         {
             "largest_error": 0.1,
             "range_of_observed": 0.4,
             "rise_with_balance": 0.4,
+            "data_rise_with_balance": 0.8,
             "largest_network_deviation": 0.1,
             "smallest_balance_unique_term_identity": 0.05,
             "smallest_balance_nfm_derivative_identity": 0.02,

@@ -13,6 +13,7 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.free_probability import centred_correlation as correlation
 from feature_alignment.free_probability import random_features as features
 from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
@@ -25,7 +26,8 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     All in float64: the data's singular values span six orders of magnitude, A and B their powers.
 
     ρ is predicted from the moments of R averaged over sampled networks, and from their limits; the
-    similarities of (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity, and the moments, are also recorded.
+    similarities of (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity, that of XᵀX and XᵀYX, and the
+    moments are also recorded.
     """
     p, device = run.parameters, str(run.device)
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]
@@ -45,6 +47,7 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
         add("predicted_from_limits", correlation.predicted_correlation(trace, limit))
         label_weighted = x.T @ (y[:, None] * x)
         unique = label_weighted @ matrices["B"] @ label_weighted
+        add("data_cosine", cosine_similarity(x.T @ x, label_weighted))
         add("unique_term_identity", _similarity_to_identity(unique))
         add("nfm_derivative_identity", _similarity_to_identity(matrices["A"]))
     for power, (mean, limiting) in enumerate(zip(sampled, limit, strict=True), start=1):

@@ -42,12 +42,14 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
     """How prediction and observation agree, by draw of the data and over draws (metrics.yaml)."""
     observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
     deviations = network_deviations(rows_where(rows, metric="observed"), "balance")
+    data = _curves(rows, "data_cosine")
     between_networks = deviations.max(axis=1)
     from_mean = abs(observed - observed.mean()).max(axis=1)
     by_draw = {
         "largest_error": abs(observed - predicted).max(axis=1),
         "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
-        "rise_with_balance": observed.loc[:, :_BELOW_ONE].iloc[:, -1] - observed.iloc[:, 0],
+        "rise_with_balance": _rise(observed),
+        "data_rise_with_balance": _rise(data),
         "largest_network_deviation": between_networks,
         "draw_over_network_deviation": from_mean / between_networks,
     }
@@ -60,6 +62,10 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
     }
     overall = pd.DataFrame(over_draws, index=pd.Index([0], name="seed"))
     return [tidy(values, point=point) for values in (by_draw, overall)]
+
+
+def _rise(curves: pd.DataFrame) -> pd.Series:
+    return curves.loc[:, :_BELOW_ONE].iloc[:, -1] - curves.iloc[:, 0]
 
 
 def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
