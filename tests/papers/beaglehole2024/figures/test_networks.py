@@ -147,6 +147,28 @@ def test_early_is_after_the_first_full_epoch_and_late_the_end_of_each_run(runs):
         assert late.to_numpy() == pytest.approx(0.35)
 
 
+@pytest.mark.parametrize(
+    ("released", "text", "expected"),
+    [
+        ((1, 5, 10, 11), (1, 5, 10), (5, 5)),
+        ((1, 2, 3, 4), (1, 2, 3), (2, 2)),
+        ((1, 11), (1, 10), (11, 10)),  # epochs between the first and the last are not measured
+        ((1, 6, 11), (1, 4, 8), (6, 8)),
+    ],
+)
+def test_early_is_the_same_epoch_with_either_settings_if_it_is_measured(released, text, expected):
+    rows = [
+        (f"mlp_svhn_{name}", "mlp", "svhn", name, 0, step, "layers.0", "train", "nfc", float(step))
+        for name, steps in (("released", released), ("text", text))
+        for step in (0, *steps)
+    ]
+    both = networks.ends(pd.DataFrame(rows, columns=COLUMNS)).set_index(["settings", "metric"])
+    early = [both.at[(name, "nfc_early"), "value"] for name in ("released", "text")]
+    assert tuple(early) == expected
+    late = [both.at[(name, "nfc_late"), "value"] for name in ("released", "text")]
+    assert late == [released[-1], text[-1]]
+
+
 def test_of_vgg_only_the_convolutions_count(runs):
     frame = fig2.table(runs).frame
     assert set(frame.loc[frame["network"] == "vgg", "layer"]) == {"features.0", "features.3", "all"}

@@ -130,14 +130,20 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
     """Each metric at its run's first measurement after a full epoch, and at its last.
 
     They are named `<metric>_early` and `<metric>_late`. A full epoch is one at the full learning
-    rate: in the released code's settings the first is slow, and nothing has moved after it. For the
-    transformer, whose steps are not epochs, it is the first measurement after the start.
+    rate: in the released code's settings the first is slow, and nothing has moved after it. Early
+    is the same step for all runs of an architecture, the latest of their first ones, or a run's
+    next one, or its last. For the transformer, whose steps are not epochs, it is the first
+    measurement after the start.
     """
     frame = without_diverged(frame)
     slow_epochs = frame["settings"] == "released"  # one of them, or none
     after = frame[frame["step"] > slow_epochs]
     steps = after.groupby("point")["step"]
-    places = {"early": steps.transform("min"), "late": steps.transform("max")}
+    # Epoch 1 is measured, but the slow one is left out: the first steps of the settings differ.
+    common = steps.transform("min").groupby(after["network"]).transform("max")
+    from_there = after["step"].where(after["step"] >= common).groupby(after["point"])
+    late = steps.transform("max")
+    places = {"early": from_there.transform("min").fillna(late), "late": late}
     rows = [
         after[after["step"] == place].assign(metric=after["metric"] + f"_{name}")
         for name, place in places.items()
