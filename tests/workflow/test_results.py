@@ -187,6 +187,20 @@ def test_what_snakemake_has_no_record_of_is_kept_only_where_it_is_as_planned(two
     assert sum(two.planned("--config", *PAPER, changed).values()) > 0
 
 
+def test_what_other_code_made_than_snakemake_recorded_is_not_kept(two):
+    run = "results/smoke/runs/example2030_coin/bent/provenance.json"
+    file = two.folder / run
+    whole = file.read_text()
+    file.write_text(json.dumps({**json.loads(whole), "library_sha256": "of an edit taken back"}))
+    try:
+        done = two.run("-n", "--config", *PAPER)
+    finally:
+        file.write_text(whole)
+    assert done.returncode == 1
+    assert f"Error: {run}: was made from other code than are planned, and" in done.stderr
+    assert two.planned("--config", *PAPER) == {}
+
+
 def test_runs_made_again_are_the_same_or_told_with_a_reason(two):
     before = two.results()
     replay = ("replay", "--config", *PAPER)
