@@ -351,10 +351,10 @@ def robustness_of(wildcards):
     return [os.path.abspath(file)] if os.path.exists(file) else []
 
 
-def report_library(wildcards):
-    """The library of the report, and of the figures, whose captions it shows."""
+def report_modules(wildcards):
+    """The modules of the report, and of the figures, whose captions it shows."""
     own = [figure_module(f) for f in chosen(wildcards)]
-    return library("write_report.py", "feature_alignment.pipeline.report.make", *own)
+    return ["feature_alignment.pipeline.report.make", *own]
 
 
 def a_result(wildcards):

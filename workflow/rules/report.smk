@@ -24,7 +24,8 @@ rule report:
         runtime=15,
     params:
         spec=chosen_spec,
-        library=report_library,
+        modules=report_modules,
+        library=library_of("write_report.py", report_modules),
         texts=content(
             *PAGE_PARTS,
             *ledgers(),

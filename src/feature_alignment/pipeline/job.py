@@ -183,6 +183,7 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     try:
         _set_up_logging(Path(snakemake.log[0]))
         _check_environment(job.modules)
+        _check_code(snakemake, job.modules)
         job._open()
         yield job
         job._commit()
@@ -257,6 +258,15 @@ def _check_environment(modules: list[str]) -> None:
                 "install the package there, not by -e, since its code could change unseen, and "
                 "take its folder out of PYTHONPATH."
             )
+
+
+def _check_code(snakemake: Any, modules: list[str]) -> None:
+    # Snakemake records the code of when it planned: of an edit that is taken back it knows nothing.
+    planned = getattr(snakemake.params, "library", "").rpartition(" ")[2]
+    if planned and planned != closure_hash(*modules):
+        raise UserError(
+            "the code has changed since Snakemake was started; give the same command again."
+        )
 
 
 def _remove_leftovers(final: Path) -> None:
