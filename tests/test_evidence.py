@@ -510,6 +510,12 @@ def test_a_dirty_checkout_counts_where_its_code_is_that_of_the_commit(made, monk
     assert (packed(made.finish()) / "about.json").exists()
 
 
+def test_other_code_than_that_of_the_commit_is_refused(made, monkeypatch):
+    monkeypatch.setattr(packing, "_code_of", lambda commit, *modules: "other code")
+    with pytest.raises(UserError, match="by other code than is in the commit that it names"):
+        packed(made.finish())
+
+
 def test_the_code_of_a_commit_is_found_again(monkeypatch, root, tmp_path):
     package = tmp_path / "src" / "feature_alignment"
     shutil.copytree(root / "src" / "feature_alignment", package)

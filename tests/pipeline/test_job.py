@@ -72,6 +72,15 @@ def test_a_job_runs_only_the_code_that_was_planned(fake, tmp_path, capsys):
     assert not (tmp_path / "spec.json").exists()
 
 
+def test_a_job_tells_the_commit_that_it_began_at(fake, tmp_path, monkeypatch):
+    state = {"commit": "before", "dirty": False}
+    monkeypatch.setattr("feature_alignment.pipeline.job.git_state", lambda: dict(state))
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+        state["commit"] = "after"
+    assert json.loads((tmp_path / "provenance.json").read_text())["git"]["commit"] == "before"
+
+
 def test_an_interrupted_job_says_so_in_its_log_only(fake, tmp_path, capsys):
     def interrupted():
         with open_job(fake, MODULE) as job:
