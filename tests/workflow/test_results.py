@@ -88,12 +88,14 @@ def test_two_results_are_compared(two):
     assert "example2030_coin: " not in page
     asked = ("compare", "--config", *PAPER, "with=wide")
     assert two.planned(*asked) == {}
-    spec = two.folder / "results/wide/runs/example2030_coin/fair/spec.json"
-    whole = spec.read_text(encoding="utf-8")
-    spec.write_text(f"{whole}\n", encoding="utf-8")
+    made = "runs/example2030_coin/fair/provenance.json"
+    assert made in provenance(two, "results/smoke/compare/wide.provenance.json")["inputs"]
+    record = two.folder / "results/wide" / made
+    whole = record.read_text(encoding="utf-8")
+    record.write_text(f"{whole}\n", encoding="utf-8")
     planned = two.planned(*asked)
-    spec.write_text(whole, encoding="utf-8")
-    assert planned["comparison"] == 1
+    record.write_text(whole, encoding="utf-8")
+    assert planned == {"comparison": 1, "compare": 1}
     done = two.run("-n", "compare", "--config", *PAPER, "with=wied")
     assert "there is no finished result 'wied'" in done.stdout + done.stderr
     done = two.run("-n", "compare", "--config", *PAPER)

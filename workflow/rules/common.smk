@@ -321,12 +321,11 @@ def chosen_files(pattern):
     ]
 
 
-def chosen_runs(wildcards):
-    """The provenance of each run behind the chosen figures."""
-    plan = plan_of(wildcards.name)
-    runs = {run for f in chosen(wildcards) for run in plan.runs_of(f)}
+def runs_behind(name, figures):
+    """The provenance of each run behind some figures."""
+    runs = {run for f in figures for run in plan_of(name).runs_of(f)}
     return [
-        f"results/{wildcards.name}/runs/{experiment}/{point}/provenance.json"
+        f"results/{name}/runs/{experiment}/{point}/provenance.json"
         for experiment, point in sorted(runs)
     ]
 
@@ -371,9 +370,9 @@ def no_other(wildcards):
 def shown_of_other(wildcards):
     """Hash of what is shown of the result to compare with, which is used as it is."""
     name = wildcards.other
-    specs = sorted(Path("results", name, "runs").glob("*/*/spec.json"))
+    runs = sorted(Path("results", name, "runs").glob("*/*/provenance.json"))
     pictures = sorted(Path("figures", name).glob("*.png"))
-    return content(one_sentence(verdicts_file, name), *specs, *pictures)
+    return content(one_sentence(verdicts_file, name), *runs, *pictures)
 
 
 @cache
