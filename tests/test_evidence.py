@@ -363,6 +363,7 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     shutil.copytree(again.run, unneeded)
     record = json.loads((unneeded / "provenance.json").read_text())
     record["git"]["commit"] = "that of no figure"
+    record["library_sha256"] = "that of a point that is gone"
     (unneeded / "provenance.json").write_text(json.dumps(record))
     packing.add("quick", again.at, (), folder)
     found = Packed(folder)

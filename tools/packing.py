@@ -62,7 +62,6 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """
     verdicts, made, records = _checked(name, at)
     results, figures = (at.resolve() / part / name for part in ("results", "figures"))
-    records = _of_figures(records, made["spec"])
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -380,6 +379,7 @@ def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict
         results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
     made = read_provenance(verdicts.with_name("claims.provenance.json"))
     records = {path: read_provenance(path) for path in _records(results, figures)}
+    records = _of_figures(records, made["spec"])
     _check_code({**records, verdicts: made})
     return verdicts, made, records
 
