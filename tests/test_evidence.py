@@ -363,6 +363,7 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     shutil.copytree(again.run, unneeded)
     record = json.loads((unneeded / "provenance.json").read_text())
     record["git"]["commit"] = "that of no figure"
+    record["library_sha256"] = "that of a point that is gone"
     (unneeded / "provenance.json").write_text(json.dumps(record))
     packing.add("quick", again.at, (), folder)
     found = Packed(folder)
@@ -508,6 +509,12 @@ def test_a_dirty_checkout_counts_where_its_code_is_that_of_the_commit(made, monk
     made.dirty = True
     monkeypatch.setattr(packing, "_code_of", lambda commit, *modules: "code")
     assert (packed(made.finish()) / "about.json").exists()
+
+
+def test_other_code_than_that_of_the_commit_is_refused(made, monkeypatch):
+    monkeypatch.setattr(packing, "_code_of", lambda commit, *modules: "other code")
+    with pytest.raises(UserError, match="by other code than is in the commit that it names"):
+        packed(made.finish())
 
 
 def test_the_code_of_a_commit_is_found_again(monkeypatch, root, tmp_path):

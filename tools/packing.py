@@ -1,8 +1,8 @@
 """Pack finished results small into `evidence/`, join them, and compare them with those made again.
 
 What is packed was made by a checkout without uncommitted changes, or without any to the code that
-made it, with one version of each module. Stand-ins for data that the preset takes real must be
-named.
+made it, with one version of each module, which is that of its commit where this checkout has it.
+Stand-ins for data that the preset takes real must be named.
 """
 
 import contextlib
@@ -62,7 +62,6 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """
     verdicts, made, records = _checked(name, at)
     results, figures = (at.resolve() / part / name for part in ("results", "figures"))
-    records = _of_figures(records, made["spec"])
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -380,6 +379,7 @@ def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict
         results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
     made = read_provenance(verdicts.with_name("claims.provenance.json"))
     records = {path: read_provenance(path) for path in _records(results, figures)}
+    records = _of_figures(records, made["spec"])
     _check_code({**records, verdicts: made})
     return verdicts, made, records
 
@@ -412,11 +412,14 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
     hashes: dict[tuple[str, ...], tuple[str, Path]] = {}
     known: dict[str, tuple[dict[str, str], Path]] = {}
     for path, record in records.items():
-        git = record["git"]
-        if git["dirty"] is not False and (
-            git["commit"] is None
-            or _code_of(git["commit"], *record["modules"]) != record["library_sha256"]
-        ):
+        git, own = record["git"], record["library_sha256"]
+        found = git["commit"] and _code_of(git["commit"], *record["modules"])
+        if git["dirty"] is False and found not in (None, own):
+            raise UserError(
+                f"{path}: was made by other code than is in the commit that it names; remove the "
+                "result and make it again."
+            )
+        if git["dirty"] is not False and found != own:
             raise UserError(
                 f"{path}: was made by a checkout with changes of its own, by none, or by one whose "
                 "commit did not lead to this one; commit them, remove the result and make it again."
@@ -428,8 +431,8 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
                     f"{path}: was made with {name} {record['versions'][name]}, {one} with "
                     f"{versions[name]}; remove what the older one made, and make it again."
                 )
-        first, other = hashes.setdefault(tuple(record["modules"]), (record["library_sha256"], path))
-        if first != record["library_sha256"]:
+        first, other = hashes.setdefault(tuple(record["modules"]), (own, path))
+        if first != own:
             raise UserError(
                 f"{path}: was made by another version of the library than {other}; start Snakemake "
                 "again at one commit, which makes again what that changes."

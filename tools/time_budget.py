@@ -148,7 +148,8 @@ def spend(options: argparse.Namespace) -> int:
     given = ["--config", *options.config] if options.config else []
     given += ["--configfile", *map(str, options.configfile)] if options.configfile else []
     base = [sys.executable, "-m", "snakemake", "--cores", options.cores, "--keep-going"]
-    base += ["--rerun-incomplete", *options.snakemake, *given, "--"]
+    # Forced, since without records Snakemake would keep a run of other settings or code.
+    base += ["--rerun-incomplete", "--force", *options.snakemake, *given, "--"]
     order = in_order(plan, options.first)
     minutes = expected_minutes(plan)
     try:

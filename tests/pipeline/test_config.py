@@ -176,6 +176,22 @@ def test_sections_with_every_line_commented_out_are_empty(root):
     assert merged.experiments.example2030_descent.samples == 50
 
 
+def test_an_empty_section_leaves_that_of_an_earlier_file(root, tmp_path):
+    texts = "experiments: {example2030_descent: {steps: 25}}", "device: cpu\nexperiments:\n#  x: 1"
+    files = [tmp_path / "config.yaml", tmp_path / "mine.yaml"]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    merged = {**read_yaml(files[0]), **read_yaml(files[1])}  # as by Snakemake
+    for typed in ({}, {"experiments": {"example2030_descent": {"samples": 7}}}):
+        user = {**merged, **typed}
+        config = resolve_config(user, root / "workflow", files=files, typed=typed)
+        assert config.device == "cpu"
+        assert config.experiments.example2030_descent.steps == 25
+    assert config.experiments.example2030_descent.samples == 7
+    of_a_module = resolve_config({}, root / "workflow", files=files)
+    assert of_a_module.experiments.example2030_descent.steps == 100
+
+
 def test_figures_may_be_listed_with_commas(root):
     user = {"figures": "example2030_fig2, example2030_fig1"}
     merged = resolve_config(user, root / "workflow")

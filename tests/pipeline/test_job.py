@@ -13,7 +13,7 @@ import pytest
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import owed_by
-from feature_alignment.pipeline.imports import SOURCE_ROOT
+from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash
 from feature_alignment.pipeline.job import Job, _check_environment, open_job
 from feature_alignment.pipeline.spec import spec_hash
 
@@ -55,6 +55,30 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     assert 3600 < record["wall_seconds"] < 3660
     assert record["cpu_seconds"] > 1800
     assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
+
+
+def test_a_job_runs_only_the_code_that_was_planned(fake, tmp_path, capsys):
+    def run():
+        with open_job(fake, MODULE) as job:
+            write_all(job)
+
+    fake.params.library = f"hash-of-the-script {closure_hash(MODULE)}"
+    run()
+    (tmp_path / "spec.json").unlink()
+    fake.params.library = "hash-of-the-script of-an-edit"
+    with pytest.raises(SystemExit):
+        run()
+    assert "ERROR: the code has changed since Snakemake was started" in capsys.readouterr().err
+    assert not (tmp_path / "spec.json").exists()
+
+
+def test_a_job_tells_the_commit_that_it_began_at(fake, tmp_path, monkeypatch):
+    state = {"commit": "before", "dirty": False}
+    monkeypatch.setattr("feature_alignment.pipeline.job.git_state", lambda: dict(state))
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+        state["commit"] = "after"
+    assert json.loads((tmp_path / "provenance.json").read_text())["git"]["commit"] == "before"
 
 
 def test_an_interrupted_job_says_so_in_its_log_only(fake, tmp_path, capsys):

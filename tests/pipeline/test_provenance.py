@@ -20,3 +20,9 @@ def test_what_is_made_is_no_edit_and_what_makes_it_is(monkeypatch, tmp_path):
     assert provenance.git_state()["dirty"] is False
     module.write_text("a = 2\n")
     assert provenance.git_state()["dirty"] is True
+    module.write_text("a = 1\n")
+    (tmp_path / "notes.txt").touch()
+    assert provenance.git_state()["dirty"] is False
+    (tmp_path / "src" / "paper").mkdir()
+    (tmp_path / "src" / "paper" / "new.py").touch()
+    assert provenance.git_state()["dirty"] is True

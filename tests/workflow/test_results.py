@@ -88,12 +88,14 @@ def test_two_results_are_compared(two):
     assert "example2030_coin: " not in page
     asked = ("compare", "--config", *PAPER, "with=wide")
     assert two.planned(*asked) == {}
-    spec = two.folder / "results/wide/runs/example2030_coin/fair/spec.json"
-    whole = spec.read_text(encoding="utf-8")
-    spec.write_text(f"{whole}\n", encoding="utf-8")
+    made = "runs/example2030_coin/fair/provenance.json"
+    assert made in provenance(two, "results/smoke/compare/wide.provenance.json")["inputs"]
+    record = two.folder / "results/wide" / made
+    whole = record.read_text(encoding="utf-8")
+    record.write_text(f"{whole}\n", encoding="utf-8")
     planned = two.planned(*asked)
-    spec.write_text(whole, encoding="utf-8")
-    assert planned["comparison"] == 1
+    record.write_text(whole, encoding="utf-8")
+    assert planned == {"comparison": 1, "compare": 1}
     done = two.run("-n", "compare", "--config", *PAPER, "with=wied")
     assert "there is no finished result 'wied'" in done.stdout + done.stderr
     done = two.run("-n", "compare", "--config", *PAPER)
@@ -185,6 +187,20 @@ def test_what_snakemake_has_no_record_of_is_kept_only_where_it_is_as_planned(two
     assert f"remove what cannot be kept: rm -f {run} {figure}\n" in text
     assert "Traceback" not in text
     assert sum(two.planned("--config", *PAPER, changed).values()) > 0
+
+
+def test_what_other_code_made_than_snakemake_recorded_is_not_kept(two):
+    run = "results/smoke/runs/example2030_coin/bent/provenance.json"
+    file = two.folder / run
+    whole = file.read_text()
+    file.write_text(json.dumps({**json.loads(whole), "library_sha256": "of an edit taken back"}))
+    try:
+        done = two.run("-n", "--config", *PAPER)
+    finally:
+        file.write_text(whole)
+    assert done.returncode == 1
+    assert f"Error: {run}: was made from other code than are planned, and" in done.stderr
+    assert two.planned("--config", *PAPER) == {}
 
 
 def test_runs_made_again_are_the_same_or_told_with_a_reason(two):

@@ -1,5 +1,6 @@
 """Tests of tools/time_budget.py: what the time allows, without loss, to be merged elsewhere."""
 
+import shutil
 import subprocess
 import sys
 
@@ -72,6 +73,18 @@ def test_what_was_cut_off_goes_on_elsewhere_to_the_same_bytes(root, slow, tmp_pa
     }
     again = tool(root, slow, "merge", pack, "--config", *SETTINGS)
     assert again.stdout == "example2030_descent/default: is finished here, and stays\n"
+
+
+def test_time_is_spent_on_a_run_of_other_settings_without_snakemakes_records(
+    root, made_up, tmp_path
+):
+    copy = made_up.copy(tmp_path / "copy")
+    shutil.rmtree(copy.folder / ".snakemake")
+    changed = "experiments={example2030_descent: {steps: 30}}"
+    chosen = ("--config", "preset=smoke", "figures=example2030_fig2", changed)
+    made = tool(root, copy, "spend", "10", *chosen)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert '"steps": 30' in (copy.folder / RUN / "spec.json").read_text()
 
 
 def test_runs_of_other_settings_or_code_are_refused(root, pipeline, tmp_path):

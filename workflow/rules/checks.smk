@@ -35,6 +35,7 @@ rule comparison:
     input:
         claims=summaries()[0],
         pictures=pictures_of(PLAN.figures),
+        runs=runs_behind(PLAN.name, PLAN.figures),
     output:
         page="results/{name}/compare/{other}.html",
         table="results/{name}/compare/{other}.csv",
@@ -54,9 +55,6 @@ rule comparison:
             "compare_results.py", "feature_alignment.pipeline.report.compare"
         ),
         texts=content(*PAGE_PARTS),
-        specs=lambda wildcards: spec_hash(
-            {"/".join(run): spec for run, spec in PLAN.specs.items()}
-        ),
         other=shown_of_other,
     message:
         "Setting {wildcards.name} beside {wildcards.other}"

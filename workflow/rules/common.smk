@@ -234,7 +234,8 @@ def run_modules(wildcards):
 def refuse_unrecorded(wildcards):
     """Refuse files of a figure and its runs that were made from other settings or code.
 
-    Only those of which Snakemake has no record: it would keep them.
+    Only those that Snakemake would keep: it has no record of them, or its record, which is of when
+    it planned, is as planned now, while the code was another when the job began.
     """
     name, figure = wildcards.name, wildcards.figure
     plan, forced = plan_of(name), workflow.dag_settings
@@ -243,15 +244,19 @@ def refuse_unrecorded(wildcards):
     planned = {
         f"results/{name}/runs/{experiment}/{point}/provenance.json": (
             partial(plan.specs.get, (experiment, point)),
+            "run_experiment.py",
             modules_of_run(experiment),
         )
         for experiment, point in plan.runs_of(figure)
     }
     own = f"figures/{name}/{figure}.provenance.json"
-    planned[own] = (partial(figure_spec, wildcards), figure_modules(wildcards))
+    of_figure = "make_figure.py", figure_modules(wildcards)
+    planned[own] = (partial(figure_spec, wildcards), *of_figure)
     found = {}
-    for file, (spec, modules) in planned.items():
-        if os.path.exists(file) and not workflow.persistence.rule(IOFile(file)):
+    for file in filter(os.path.exists, planned):
+        spec, script, modules = planned[file]
+        told = workflow.persistence.params(IOFile(file))
+        if told is None or {repr(spec()), repr(library(script, *modules))} <= {*told}:
             record = one_sentence(read_provenance, Path(file))
             if other := other_than_planned(record, spec(), modules):
                 found[file] = other
@@ -260,8 +265,9 @@ def refuse_unrecorded(wildcards):
         refuse(
             f"{file}: was made from other {other} than are planned"
             + (f", as were {len(found) - 1} more" if len(found) > 1 else "")
-            + ", and Snakemake has no record of it, by which it would be made again: it was "
-            "brought without .snakemake, or Snakemake was killed. Give the result another name "
+            + ", and Snakemake has no record of that, by which it would be made again: it was "
+            "brought without .snakemake, Snakemake was killed, or the code was edited while it "
+            "ran. Give the result another name "
             "(--config name=<name>), or remove what cannot be kept: rm -f "
             + " ".join(found)
         )
@@ -315,12 +321,11 @@ def chosen_files(pattern):
     ]
 
 
-def chosen_runs(wildcards):
-    """The provenance of each run behind the chosen figures."""
-    plan = plan_of(wildcards.name)
-    runs = {run for f in chosen(wildcards) for run in plan.runs_of(f)}
+def runs_behind(name, figures):
+    """The provenance of each run behind some figures."""
+    runs = {run for f in figures for run in plan_of(name).runs_of(f)}
     return [
-        f"results/{wildcards.name}/runs/{experiment}/{point}/provenance.json"
+        f"results/{name}/runs/{experiment}/{point}/provenance.json"
         for experiment, point in sorted(runs)
     ]
 
@@ -345,10 +350,10 @@ def robustness_of(wildcards):
     return [os.path.abspath(file)] if os.path.exists(file) else []
 
 
-def report_library(wildcards):
-    """The library of the report, and of the figures, whose captions it shows."""
+def report_modules(wildcards):
+    """The modules of the report, and of the figures, whose captions it shows."""
     own = [figure_module(f) for f in chosen(wildcards)]
-    return library("write_report.py", "feature_alignment.pipeline.report.make", *own)
+    return ["feature_alignment.pipeline.report.make", *own]
 
 
 def a_result(wildcards):
@@ -365,9 +370,9 @@ def no_other(wildcards):
 def shown_of_other(wildcards):
     """Hash of what is shown of the result to compare with, which is used as it is."""
     name = wildcards.other
-    specs = sorted(Path("results", name, "runs").glob("*/*/spec.json"))
+    runs = sorted(Path("results", name, "runs").glob("*/*/provenance.json"))
     pictures = sorted(Path("figures", name).glob("*.png"))
-    return content(one_sentence(verdicts_file, name), *specs, *pictures)
+    return content(one_sentence(verdicts_file, name), *runs, *pictures)
 
 
 @cache

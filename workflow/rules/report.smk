@@ -7,7 +7,7 @@ rule report:
         pdfs=chosen_files("figures/{name}/{figure}.pdf"),
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
         made=chosen_files("figures/{name}/{figure}.provenance.json"),
-        provenances=chosen_runs,
+        provenances=lambda wildcards: runs_behind(wildcards.name, chosen(wildcards)),
         data=chosen_data,
         robustness=robustness_of,
         claims=chosen_verdicts,
@@ -24,7 +24,8 @@ rule report:
         runtime=15,
     params:
         spec=chosen_spec,
-        library=report_library,
+        modules=report_modules,
+        library=library_of("write_report.py", report_modules),
         texts=content(
             *PAGE_PARTS,
             *ledgers(),

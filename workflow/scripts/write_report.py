@@ -5,7 +5,7 @@ from pathlib import Path
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.proof import check_proof
 
-with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
+with open_job(snakemake, *snakemake.params.modules) as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
     from feature_alignment.pipeline.papers import ledgers
     from feature_alignment.pipeline.report.make import make_report

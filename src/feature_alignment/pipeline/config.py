@@ -182,6 +182,9 @@ def resolve_config(
     model = config_model()
     typed = typed or {}
     cleaned = _without_empty_sections(merge(user, typed), model)
+    set_by_files = _set_by(files, model)
+    if set_by_files.keys() <= user.keys():  # else they are those of another workflow
+        cleaned = merge(set_by_files, cleaned)
     chosen = preset or cleaned.get("preset", model.model_fields["preset"].default)
     sizes, origin = {}, {}
     if chosen in PRESETS:  # else the check below reports the name
@@ -276,6 +279,14 @@ def _without_empty_sections(user: Any, model: Any) -> Any:
         if value is not None or inner is None:
             kept[key] = _without_empty_sections(value, inner)
     return kept
+
+
+def _set_by(files: Sequence[Path], model: type[Config]) -> dict[str, Any]:
+    """The files' settings. As Snakemake merges them, an empty section drops an earlier file's."""
+    found: dict[str, Any] = {}
+    for file in files:
+        found = merge(found, _without_empty_sections(read_mapping(file), model))
+    return found
 
 
 def _source_of(

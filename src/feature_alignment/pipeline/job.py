@@ -28,7 +28,7 @@ from feature_alignment.pipeline.imports import (
     importer,
 )
 from feature_alignment.pipeline.proof import check_proof, read_provenance
-from feature_alignment.pipeline.provenance import package_versions, provenance
+from feature_alignment.pipeline.provenance import git_state, package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, spec_hash
 
 log = logging.getLogger("feature_alignment")
@@ -61,6 +61,7 @@ class Job:
         self.earlier_seconds = (0.0, 0.0)
         self.facts: Mapping[str, Any] = {}  # further entries of the provenance; set by the script
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
+        self._git = git_state()
         self._started = time.monotonic()
         self._record: dict[str, Any] = {}
 
@@ -149,7 +150,9 @@ class Job:
         now = (time.monotonic() - self._started, time.process_time())
         elapsed, processor = (sum(both) for both in zip(now, self.earlier_seconds, strict=True))
         record = self._record or {
-            **provenance(self.spec, self.modules, elapsed, processor, self.seconds_by_part),
+            **provenance(
+                self.spec, self.modules, self._git, elapsed, processor, self.seconds_by_part
+            ),
             **self.identity(),
             **self.facts,
         }
@@ -183,6 +186,7 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     try:
         _set_up_logging(Path(snakemake.log[0]))
         _check_environment(job.modules)
+        _check_code(snakemake, job.modules)
         job._open()
         yield job
         job._commit()
@@ -257,6 +261,15 @@ def _check_environment(modules: list[str]) -> None:
                 "install the package there, not by -e, since its code could change unseen, and "
                 "take its folder out of PYTHONPATH."
             )
+
+
+def _check_code(snakemake: Any, modules: list[str]) -> None:
+    # Snakemake records the code of when it planned: of an edit that is taken back it knows nothing.
+    planned = getattr(snakemake.params, "library", "").rpartition(" ")[2]
+    if planned and planned != closure_hash(*modules):
+        raise UserError(
+            "the code has changed since Snakemake was started; give the same command again."
+        )
 
 
 def _remove_leftovers(final: Path) -> None:

@@ -24,11 +24,15 @@ _PACKAGES = (
 def provenance(
     spec: Spec,
     modules: list[str],
+    git: Mapping[str, Any],
     wall_seconds: float,
     cpu_seconds: float,
     seconds_by_part: Mapping[str, float],
 ) -> dict[str, Any]:
-    """What made a result: spec, code, software, machine, and cost in seconds and MiB."""
+    """What made a result: spec, code, software, machine, and cost in seconds and MiB.
+
+    `git` is the state of the checkout when the job began: a long one may outlive a commit.
+    """
     torch = sys.modules.get("torch")  # a figure's environment has none
     gpu = torch.cuda if torch is not None and torch.cuda.is_initialized() else None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -36,7 +40,7 @@ def provenance(
     return {
         "spec": spec,
         "spec_sha256": spec_hash(spec),
-        "git": git_state(),
+        "git": git,
         "library_sha256": closure_hash(*modules),
         "modules": modules,
         "versions": package_versions(),
@@ -60,7 +64,7 @@ def git_state() -> dict[str, Any]:
     """The commit of the checkout that this package is in, and whether it has been edited since.
 
     Both are None without git or a checkout, for example in an installed package. The folders
-    `results` and `figures` do not count: they may be removed.
+    `results` and `figures` do not count: they may be removed. New files count where code is.
     """
     here = ["git", "-C", str(Path(__file__).resolve().parent)]
 
@@ -72,8 +76,11 @@ def git_state() -> dict[str, Any]:
         return None
 
     made = [f":(top,exclude){folder}" for folder in ("results", "figures")]
-    status = ask("status", "--porcelain", "--untracked-files=no", "--", ":/", *made)
-    return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+    status = "status", "--porcelain"
+    edited = ask(*status, "--untracked-files=no", "--", ":/", *made)
+    added = ask(*status, "--untracked-files=normal", "--", ":/src", ":/workflow")
+    dirty = None if edited is None or added is None else bool(edited or added)
+    return {"commit": ask("rev-parse", "HEAD"), "dirty": dirty}
 
 
 @cache
