@@ -78,6 +78,7 @@ def numbers(curve: curves.Curve) -> dict[str, float]:
         "accuracy_at_lowest_rank": learnt.iloc[rank.argmin()],
         "effective_rank_split_difference": ((test - train).abs() / train).mean(),
         "trace_ratio_40_highest": curve("trace_ratio_40").max(),
+        "label_alignment_highest": curve("label_alignment").max(),
         "label_alignment_peak_step": curves.peak(curve("label_alignment")) / curves.peak(accuracy),
     }
     ends = {"gain": rank.index[-1]}
