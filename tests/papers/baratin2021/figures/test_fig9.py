@@ -19,9 +19,34 @@ def test_the_small_spread_along_the_first_mode_can_be_read():
     *panels, _ = figure.draw(FigureTable(pd.DataFrame(rows), arrays)).axes
     assert len(panels) == figure.SHOWN
     widest = max(abs(array[:, 0]).max() for array in arrays.values())
+    # All panels have the same label, of which five would run into one another.
+    assert [bool(ax.get_xlabel()) for ax in panels] == [False, False, True, False, False]
     for ax in panels:
         low, zero, high = ax.get_xticks()
         assert (low, zero) == (-high, 0)
         assert 0.5 * widest < high < ax.get_xlim()[1]
         assert ax.get_xlim() == panels[0].get_xlim()
         assert ax.get_xlim()[1] == pytest.approx(1.15 * widest)
+
+
+def test_the_agreement_is_the_rank_correlation_of_optimal_bound_and_error_in_each_seed():
+    curves = {  # by seed: the same ranks, and one exchange in four
+        "error": ([0.5, 0.3, 0.2, 0.1], [0.5, 0.3, 0.2, 0.1]),
+        "optimal_bound": ([0.8, 0.41, 0.4, 0.39], [0.8, 0.4, 0.41, 0.39]),
+    }
+    rows = [
+        {"metric": metric, "scale": scale, "seed": seed, "split": "all", "value": value}
+        for metric, seeds in curves.items()
+        for seed, values in enumerate(seeds)
+        for scale, value in zip([0.0, 0.1, 0.5, 0.9], values, strict=True)
+    ]
+    rows += [
+        {"metric": "norm_bound_agreement", "scale": None, "seed": seed, "split": "all", "value": 0}
+        for seed in (1, 0)
+    ]
+    found = figure.agreement(pd.DataFrame(rows))
+    assert set(found["metric"]) == {"optimal_bound_agreement"}
+    assert found["scale"].isna().all()
+    values = found.set_index("seed")["value"]
+    assert values[0] == pytest.approx(1)
+    assert values[1] == pytest.approx(0.8)

@@ -86,6 +86,7 @@ def test_the_effective_rank_has_its_lowest_value_its_rise_and_its_relation_to_ac
     assert value(found, "effective_rank_lowest_of_peak") == 0.2
     assert value(found, "effective_rank_after_peak") == 2
     assert value(found, "effective_rank_highest") == 100
+    assert value(found, "label_alignment_highest") == 0.1
     assert value(found, "accuracy_at_lowest_rank") == 0.6
     assert value(found, "effective_rank_uncentred_smoothed_share") == 0.25
     assert value(found, "trace_ratio_80_smoothed_gain") == pytest.approx(0.3)

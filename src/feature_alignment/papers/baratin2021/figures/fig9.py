@@ -1,10 +1,12 @@
 """baratin2021, Figure 9: minimum-norm interpolators scatter with the features' anisotropy."""
 
+import pandas as pd
+
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SHOWN = 5  # scales whose solutions are shown, evenly spaced among those that were run
 CURVES = {
@@ -15,10 +17,22 @@ CURVES = {
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, and the solutions of seed 0."""
+    """All metrics, `optimal_bound_agreement` (see metrics.yaml), and the solutions of seed 0."""
     (run,) = runs.values()
     names = [f"solutions/{scale}" for scale in run.parameters["scales"]]
-    return FigureTable(run.metrics, {name: run.array(name) for name in names})
+    metrics = pd.concat([run.metrics, agreement(run.metrics)], ignore_index=True)
+    return FigureTable(metrics, {name: run.array(name) for name in names})
+
+
+def agreement(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Each seed's rank correlation over the scales of the optimal bound and the error."""
+    like = rows_where(metrics, metric="norm_bound_agreement")  # the same of the other bound
+    error, bound = (
+        rows_where(metrics, metric=metric).pivot(index="scale", columns="seed", values="value")
+        for metric in ("error", "optimal_bound")
+    )
+    found = like["seed"].map(error.rank().corrwith(bound.rank()))
+    return like.assign(metric="optimal_bound_agreement", value=found)
 
 
 def draw(table: FigureTable) -> Picture:
@@ -47,10 +61,11 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     for ax, scale, solutions in zip(axes, shown, arrays, strict=True):
         ax.plot(*solutions.T, ".", color=COLOURS["train"], markersize=2)
         ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
-        ax.set(title=f"c = {scale:g}", xlabel="along $\\varphi_1$, magnified")
+        ax.set_title(f"c = {scale:g}")
         ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
         ax.tick_params(labelleft=ax is axes[0])
     axes[0].set_ylabel("along $\\varphi_{10}$")
+    axes[SHOWN // 2].set_xlabel("along $\\varphi_1$, magnified")  # five would run into one another
 
 
 FIGURE = Figure(
