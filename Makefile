@@ -80,5 +80,6 @@ lock: .venv/.ready
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras --python-version 3.11 pyproject.toml --output-file requirements.lock
 	$(BIN)/python tools/licences.py
 
+# Not .snakemake, whose records say of verdicts whether they are those of the present claims.
 clean:
-	rm -rf .venv $(LOWEST) .snakemake .pytest_cache .ruff_cache .hypothesis site
+	rm -rf .venv $(LOWEST) .pytest_cache .ruff_cache .hypothesis site

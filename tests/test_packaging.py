@@ -179,3 +179,10 @@ def test_the_readme_runs_with_the_extras_that_it_names(core):
     core.succeed("-c", RUN_BLOCKS, page=own_model)
     core.install("[pipeline]")  # for a figure of one's own
     core.succeed("-c", RUN_BLOCKS, page=before + after)
+
+
+def test_cleaning_keeps_snakemakes_records(root):
+    """Without them, verdicts on claims that have changed since would be kept."""
+    removed = (root / "Makefile").read_text().partition("\nclean:\n")[2].split()
+    assert ".pytest_cache" in removed
+    assert ".snakemake" not in removed

@@ -1,5 +1,6 @@
 """Import closures are what Python really loads, and their hashes follow what code means."""
 
+import ast
 import importlib
 import json
 import os
@@ -63,6 +64,8 @@ def test_imports_inside_functions_count_and_type_checking_ones_do_not():
         ("from feature_alignment import tangent_kernel", "kernels.tangent", "instrument.monitor"),
         ("import feature_alignment as fa", "instrument.monitor", "pipeline.run"),
         ("from feature_alignment import errors", "errors", "kernels.tangent"),
+        ("if not TYPE_CHECKING: import feature_alignment.files", "files", "errors"),
+        ("if typing.TYPE_CHECKING: import feature_alignment.files", "papers", "files"),
     ],
 )
 def test_what_a_name_of_the_package_stands_for_counts(
@@ -81,7 +84,7 @@ def test_what_a_name_of_the_package_stands_for_counts(
 def forget():
     for cached in (imports._module_file, imports._internal_imports, imports._facts):
         cached.cache_clear()
-    imports.MEMORY = Memory("imports.json")
+    imports.MEMORY = Memory("sources.json")
 
 
 @pytest.fixture
@@ -127,6 +130,17 @@ def test_the_hash_follows_what_code_means_and_not_its_prose(hash_of):
     assert hash_of(PROSE) == before
     assert hash_of(CODE.replace("x + LIMIT", "LIMIT + x")) != before
     assert hash_of(CODE.replace("LIMIT = 3", 'LIMIT = "3"')) != before
+
+
+def test_what_code_means_is_the_same_to_all_versions_of_python():
+    """Some have type parameters, and ways to leave out fields that are empty."""
+    tree = ast.parse("def f(x=None):\n    return g(), {**x}, 'é'\n")
+    assert imports._told(tree) == (
+        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')], "
+        "defaults=[Constant()]), body=[Return(value=Tuple(elts=[Call(func=Name(id='g', "
+        "ctx=Load())), Dict(keys=[None], values=[Name(id='x', ctx=Load())]), "
+        "Constant(value='\\xe9')], ctx=Load()))])])"
+    )
 
 
 def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(hash_of, tmp_path):

@@ -40,6 +40,17 @@ def test_a_folder_that_is_a_link_leads_to_the_outputs_in_others(result, tmp_path
     assert verify("mine") == 3
 
 
+def test_runs_that_are_a_link_are_checked(result, tmp_path):
+    (result.parent).rename(tmp_path / "scratch")
+    result.parent.symlink_to(tmp_path / "scratch")
+    (result / "one" / "notes.txt").touch()
+    with pytest.raises(UserError, match=r"one/notes\.txt: no provenance file speaks for it"):
+        verify("mine")
+    (result / "one" / "notes.txt").unlink()
+    (result / "one" / "loop").symlink_to(tmp_path)
+    assert verify("mine") == 2
+
+
 def test_lost_rows_lost_files_and_lost_proof_are_told_with_a_cure(result):
     (result / "one" / "metrics.csv").write_text("value\n1\n")
     with pytest.raises(UserError, match=r"one/metrics\.csv: has been changed since it was written"):

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from feature_alignment import _HOMES
 from feature_alignment.errors import UserError
@@ -20,8 +21,9 @@ from feature_alignment.files import Memory, sha256_of
 
 PACKAGE = "feature_alignment"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
-MEMORY = Memory("imports.json", SOURCE_ROOT)
+MEMORY = Memory("sources.json", SOURCE_ROOT)
 """What was read from each file, kept because parsing all of them takes a second."""
+_ONLY_TYPES = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
 
@@ -104,7 +106,18 @@ def _read(path: Path) -> tuple[list[str], str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [line for line in node.body if not _is_prose(line)]
-    return imports, hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return imports, hashlib.sha256(_told(tree).encode()).hexdigest()
+
+
+def _told(part: Any) -> str:
+    """A syntax tree as text, without empty fields, of which each version of Python has others."""
+    if isinstance(part, list):
+        return f"[{', '.join(map(_told, part))}]"
+    if not isinstance(part, ast.AST):
+        return ascii(part)
+    fields = {name: inner for name, inner in ast.iter_fields(part) if inner not in (None, [])}
+    inside = map("{}={}".format, fields, map(_told, fields.values()))
+    return f"{type(part).__name__}({', '.join(inside)})"
 
 
 def _is_prose(line: ast.stmt) -> bool:
@@ -158,7 +171,7 @@ def _walk_imports(node: ast.AST) -> Iterator[str]:
         if node.level:
             raise ImportError(f"{node.lineno}: a relative import; write the module's full name")
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+    elif isinstance(node, ast.If) and ast.unparse(node.test) in _ONLY_TYPES:
         for child in node.orelse:
             yield from _walk_imports(child)
     else:

@@ -92,7 +92,8 @@ def provenance_files(name: str) -> list[Path]:
         UserError: if there is no such result.
     """
     folders = [Path("results") / name, Path("figures") / name]
-    if found := sorted(path for folder in folders for path in folder.rglob("*provenance.json")):
+    every = (path for folder in folders for path in _below(folder))
+    if found := sorted(path for path in every if path.name.endswith("provenance.json")):
         return found
     raise UserError(f"{folders[0]}: holds no results; make them with {making(name)}.")
 
@@ -161,10 +162,16 @@ def _others_since(
 def _made(folders: Iterable[Path]) -> Iterator[Path]:
     """The files of a result, except logs and hidden files."""
     for folder in folders:
-        for file in folder.rglob("*"):
+        for file in _below(folder):
             below = file.relative_to(folder).parts
             if file.is_file() and below[0] != "logs" and not any(p[0] == "." for p in below):
                 yield file
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All that is below a result's folder, also if its `runs` are a link to another disk."""
+    for top in (folder, *(path for path in folder.glob("*") if path.is_symlink())):
+        yield from top.rglob("*")
 
 
 def verdicts_file(name: str) -> Path:
