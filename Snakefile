@@ -43,6 +43,10 @@ rule all:
 
 # Each paper's key is the target of its figures.
 for paper in papers():
+    if workflow.is_rule(paper):
+        refuse(
+            f"{paper_folder(paper)}: {paper} is the name of a rule; rename the folder."
+        )
 
     rule:
         name:

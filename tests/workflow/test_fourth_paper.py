@@ -1,5 +1,6 @@
 """A paper is one folder: with it in its place, everything works, and no other file is touched."""
 
+import shutil
 import subprocess
 import sys
 
@@ -183,3 +184,14 @@ def test_a_folder_without_papers_stops_before_anything_is_planned(outside):
     assert done.returncode != 0
     assert "workflow) holds no paper, no <key>/paper.py" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_paper_whose_key_is_a_rules_name_is_one_sentence(root, outside):
+    folder = outside.folder.parent / "others" / "report"
+    shutil.copytree(root / "tests" / "example_paper" / PAPER, folder)
+    for file in (path for path in folder.rglob("*.*") if path.suffix in {".py", ".yaml"}):
+        file.write_text(file.read_text().replace(PAPER, "report"))
+    done = outside.run("-n", *SMOKE, "papers_path=../others")
+    assert done.returncode != 0
+    said = f"Error: {folder}: report is the name of a rule; rename the folder.\n"
+    assert done.stderr.endswith(said), done.stdout + done.stderr

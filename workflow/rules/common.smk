@@ -35,6 +35,7 @@ from feature_alignment.pipeline.papers import (
     ledgers,
     modules_of_run,
     paper_files,
+    paper_folder,
     paper_of,
     papers,
 )
