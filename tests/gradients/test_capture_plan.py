@@ -574,20 +574,30 @@ def test_a_table_that_is_filled_after_the_plan_is_seen(explicit_kernel):
         tangent_trace(model, X, plan=plan)
 
 
-def test_a_plan_made_where_the_readout_is_zero_knows_where_samples_are(explicit_kernel):
-    model = Toy(
-        lambda m, x: m.readout(torch.tanh(m.layer(x.T[:, :, None])).sum(0)),
-        layer=linear(1, 2),
-        readout=linear(2, 2),
-    )
+class Attention(nn.Module):
+    """Puts the samples on the second axis within its layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.readout = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.readout(self.body(x, x, x, need_weights=False)[0].mean(1))
+
+
+def test_a_plan_made_where_the_readout_is_zero_knows_where_samples_are(explicit_kernel, caplog):
+    torch.manual_seed(0)
+    model, x = Attention().double().eval(), torch.randn(5, 3, 4).double()
     readout = model.readout.weight.detach().clone()
     with torch.no_grad():
         model.readout.weight.zero_()
-    plan = plan_capture(model, X)
+    plan = plan_capture(model, x)
     with torch.no_grad():
         model.readout.weight.copy_(readout)
-    found = tangent_trace(model, X, plan=plan)  # with a warning if samples were sought elsewhere
-    assert found == pytest.approx(explicit_trace(explicit_kernel(model, X)))
+    found = tangent_trace(model, x, plan=plan)
+    assert found == pytest.approx(explicit_trace(explicit_kernel(model, x)))
+    assert "one by one" not in caplog.text
 
 
 def test_a_plan_does_not_let_samples_depend_on_each_other():
