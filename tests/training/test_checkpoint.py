@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pathlib
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,6 +125,18 @@ def test_a_training_that_stops_early_stops_again(tmp_path):
     found = Run(checkpoint=checkpoint(tmp_path), stop_at=10)
     assert found.updates == 2
     assert_same(found, Run(stop_at=10))
+
+
+def test_a_resumed_training_has_the_time_since_the_last_measurement(tmp_path):
+    class Slow(Run):
+        def output_norm(self, model):  # once in each update
+            time.sleep(0.2)
+            return super().output_norm(model)
+
+    with pytest.raises(CutOff):
+        Slow(checkpoint=checkpoint(tmp_path), cut_off_at=9)  # measured after 5 updates
+    seconds = Run(checkpoint=checkpoint(tmp_path)).recorder.seconds
+    assert 9 * 0.2 <= seconds["training"] < 20
 
 
 def test_states_of_another_identity_are_not_used(tmp_path):

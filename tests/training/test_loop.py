@@ -227,6 +227,25 @@ def test_divergence_names_step_interval_rate_and_cure():
         run(steps=5 * CHECK_EVERY, lr=1e6, momentum=0)
 
 
+def test_a_resumed_training_tells_the_same_divergence(tmp_path):
+    measured, diverges_after = CHECK_EVERY + 20, CHECK_EVERY + 60
+
+    def message(cut_off_at=None):
+        def schedule(step):
+            if step == cut_off_at:
+                raise KeyboardInterrupt
+            return 1 if step < diverges_after else 1e200
+
+        saved = TrainingCheckpoint(Checkpoints(tmp_path, "identity", interval=0), "training")
+        with pytest.raises((TrainingDivergedError, KeyboardInterrupt)) as raised:
+            run(steps=300, measure_at=[0, measured], schedule=schedule, checkpoint=saved)
+        return str(raised.value)
+
+    assert message(cut_off_at=measured + 30) == ""
+    resumed = message()
+    assert f"between steps {measured} and {2 * CHECK_EVERY}: the loss" in resumed
+
+
 def test_divergence_at_the_last_update_is_noticed():
     model = nn.Linear(3, 1, bias=False)
     data = (1e20 * X.float(), Y.float())
