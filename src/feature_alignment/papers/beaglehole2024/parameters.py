@@ -311,24 +311,30 @@ class SVHNSLO(Parameters, experiment="svhn_slo"):
     dataset: Literal["svhn"] = "svhn"
     """The image dataset."""
     samples: int = Field(default=4000, ge=8)
-    """Training images n, drawn at random; every step uses all of them."""
+    """Training images n, drawn at random."""
     test_samples: int = Field(default=4000, ge=8)
     """Test images, drawn at random."""
     width: Width = 256
     hidden_layers: HiddenLayers = 4
     initial_scale: Positive = 1.0
-    """Multiplier on PyTorch's default initialisation, all layers."""
+    """Multiplier on the default initialisation, all layers."""
+    initialisation: Weights = "pytorch"
+    centred_targets: bool = True
+    """Whether one-hot targets are shifted to mean 0 (not stated)."""
     optimizer: Optimizer = by_figure("gd", "gd: gradient descent; slo: SLO.")
     learning_rate: Positive = by_figure(0.2, "Step size, by optimizer.")
+    batch_size: Count | None = None
+    """Batch size (not stated); null for all images at once."""
     first_speed: NotNegative = 2.5
     """SLO's speed of the first layer."""
     other_speed: NotNegative = 0.4
     """SLO's speed of every other layer (the text gives it for the second and third)."""
-    epsilon: NotNegative = 0.2
-    """SLO's relaxation, added to the gradient norm of each layer."""
-    steps: Count = 3000
-    """Steps of the optimizer; each is an epoch."""
-    measure_every: MeasureEvery = 50
+    epsilon: Epsilon = 0.2
+    gradient_norm: GradientNorm = "layer"
+    epochs: Count = 3000
+    """Epochs of training."""
+    measure_every: Count = 50
+    """Epochs between two measurements."""
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 3
 

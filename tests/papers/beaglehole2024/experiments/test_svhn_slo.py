@@ -17,7 +17,7 @@ PARAMETERS = SVHNSLO(
     optimizer="slo",
     learning_rate=0.3,
     epsilon=0.0,
-    steps=1,
+    epochs=1,
     measure_every=1,
     precision="float64",
 )
@@ -52,7 +52,7 @@ def test_slo_moves_the_first_layer_by_its_speed(dataset):
 
 
 def test_training_learns_the_classes_and_diagonals_are_images(dataset):
-    result, rows = run(dataset, optimizer="gd", learning_rate=0.5, steps=150, measure_every=75)
+    result, rows = run(dataset, optimizer="gd", learning_rate=0.5, epochs=150, measure_every=75)
     last = rows[rows["step"] == 150]
     accuracy = last[(last["metric"] == "accuracy") & (last["split"] == "test")]["value"].item()
     assert accuracy > 0.9
@@ -71,17 +71,49 @@ def test_first_outputs_are_small_since_pixels_are_standardised(dataset):
 
 
 def test_every_layer_has_the_initial_scale(dataset, monkeypatch):
-    def recorded(run, sizes, scales, *, own=relu_networks.new_network):
-        seen.append((sizes, scales))
-        return own(run, sizes, scales)
+    def recorded(run, sizes, scales, init, *, own=relu_networks.new_network):
+        seen.append((sizes, scales, init))
+        return own(run, sizes, scales, init)
 
     seen = []
     monkeypatch.setattr(relu_networks, "new_network", recorded)
-    run(dataset, initial_scale=0.5)
-    assert seen == [([48, 12, 12, 3], [0.5] * 3)]
+    run(dataset, initial_scale=0.5, initialisation="kaiming")
+    assert seen == [([48, 12, 12, 3], [0.5] * 3, "kaiming")]
 
 
 def test_a_large_epsilon_slows_every_layer_down(dataset):
     _, rows = run(dataset, epsilon=1e6)
     changes = rows[(rows["metric"] == "weight_change") & (rows["step"] == 1)]["value"]
     assert changes.max() < 1e-4
+
+
+def values(rows, metric, split="train"):
+    rows = rows[(rows["metric"] == metric) & (rows["split"] == split)]
+    return rows.set_index(["layer", "step"])["value"]
+
+
+def test_steps_count_epochs_of_as_many_batches_as_the_images_fill(dataset):
+    settings = {"optimizer": "gd", "learning_rate": 1e-4, "epochs": 2}
+    whole, batches = (
+        values(run(dataset, batch_size=size, **settings)[1], "weight_change") for size in (None, 9)
+    )
+    assert sorted({*batches.index.get_level_values("step")}) == [0, 1, 2]
+    # 40 images are five batches; at this rate each update is nearly that of all images at once.
+    for epoch in (1, 2):
+        assert batches["layers.0", epoch] == pytest.approx(5 * whole["layers.0", epoch], rel=0.3)
+
+
+def test_one_norm_of_all_layers_makes_every_step_smaller(dataset):
+    own, whole = (
+        values(run(dataset, gradient_norm=norm)[1], "weight_change") for norm in ("layer", "global")
+    )
+    for layer in ("layers.0", "layers.1"):
+        assert 0 < whole[layer, 1] < 0.9 * own[layer, 1]
+
+
+def test_targets_are_one_hot_less_their_mean_or_one_hot(dataset):
+    settings = {"samples": 60, "optimizer": "gd", "learning_rate": 1e-9, "initial_scale": 1e-3}
+    for centred, expected in ((True, 2 / 9), (False, 1 / 3)):
+        _, rows = run(dataset, centred_targets=centred, **settings)
+        for split in ("train", "test"):
+            assert values(rows, "loss", split)["all", 0] == pytest.approx(expected, rel=1e-3)

@@ -60,8 +60,11 @@ def speed_limited(
     speeds: Sequence[float],
     epsilon: float,
     relaxation: str = "additive",
+    gradient_norm: str = "layer",
 ) -> SpeedLimited:
     """SLO of a network with speeds C_ℓ from input to readout; for ε see `SpeedLimited`.
+
+    Steps are divided by the norm of each layer's gradient, or of the whole one ("global").
 
     Raises:
         UserError: if the number of speeds differs from that of the layers, or ε is out of range.
@@ -72,6 +75,8 @@ def speed_limited(
         optimizer.set_speeds(speeds)
     except ValueError as error:
         raise UserError(str(error)) from error
+    if gradient_norm == "global":
+        optimizer.register_step_pre_hook(lambda *_: limit_whole(optimizer, speeds))
     return optimizer
 
 

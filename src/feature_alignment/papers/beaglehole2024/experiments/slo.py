@@ -51,7 +51,6 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
 def _optimizer(model: MLP, p: SLO, learning_rate: float) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=learning_rate)
-    optimizer = relu_networks.speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)
-    if p.gradient_norm == "global":
-        optimizer.register_step_pre_hook(lambda *_: relu_networks.limit_whole(optimizer, p.speeds))
-    return optimizer
+    return relu_networks.speed_limited(
+        model, learning_rate, p.speeds, p.epsilon, p.relaxation, p.gradient_norm
+    )

@@ -13,17 +13,18 @@ from feature_alignment.papers.beaglehole2024.experiments import image_task, relu
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
+from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.schedule import every
 
 
 def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
-    """Train one network on all images at once, and measure its layers' feature correlations.
+    """Train one network, and measure its layers' feature correlations after whole epochs.
 
-    The diagonals of the first layer's NFM and AGOP after the last step are saved as images (height,
-    width, channels). Their contrast would be 0 for a network that weights all pixels equally; their
-    correlation is Pearson's, as in Figure 16.
+    In the rows, `step` counts epochs. The diagonals of the first layer's last NFM and AGOP are
+    saved as images (height, width, channels). Their contrast would be 0 for a network that weights
+    all pixels equally; their correlation is Pearson's, as in Figure 16.
     """
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
     keys = f"experiments.{p.experiment}."
@@ -32,29 +33,36 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     x, x_test = (torch.tensor(part, **run.to) for part in _standardised(images, test_images))
     outputs = len(dataset.info["class_names"])
     labels = (torch.tensor(part) for part in (classes, test_classes))
-    y, y_test = (image_task.centred_one_hot(part, outputs).to(x) for part in labels)
+    shift = 0.0 if p.centred_targets else 1 / outputs
+    y, y_test = (image_task.centred_one_hot(part, outputs).to(x) + shift for part in labels)
     sizes = [x.shape[1], *[p.width] * p.hidden_layers, outputs]
     scales = [p.initial_scale] * (p.hidden_layers + 1)
-    model = relu_networks.new_network(run, sizes, scales)
+    model = relu_networks.new_network(run, sizes, scales, p.initialisation)
     if p.optimizer == "gd":
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     else:
         speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]
-        optimizer = relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon)
+        optimizer = relu_networks.speed_limited(
+            model, p.learning_rate, speeds, p.epsilon, gradient_norm=p.gradient_norm
+        )
+    epoch = 1 if p.batch_size is None else steps_per_epoch(len(x), p.batch_size)
     recorder = train(
         model,
         x,
         y,
         loss=mse,
         optimizer=optimizer,
-        **run.training(p.steps),
-        measure_at=every(p.measure_every, p.steps),
+        batch_size=p.batch_size,
+        **run.training(p.epochs * epoch),
+        measure_at=[number * epoch for number in every(p.measure_every, p.epochs)],
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))],
     )
     result = SeedResult().extend(recorder)
-    add = partial(result.add, step=p.steps, layer=relu_networks.FIRST_LAYER)
+    for row in result.rows:
+        row["step"] //= epoch
+    add = partial(result.add, step=p.epochs, layer=relu_networks.FIRST_LAYER)
     diagonals, *_ = relu_networks.first_diagonals(model, x)
     for name, diagonal in diagonals.items():
         add(f"{name}_diagonal_contrast", diagonal.std(correction=0) / diagonal.mean())
