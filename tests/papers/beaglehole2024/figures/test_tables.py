@@ -72,8 +72,14 @@ def test_spreads_compare_time_means_and_early_values_among_scales():
 
 def test_early_is_the_first_measurement_from_step_20_on():
     values = {(5, 1.0): 0.1, (25, 1.0): 0.2, (30, 1.0): 0.3, (800, 1.0): 0.4}
-    table = by_spectrum.ratio_table(Runs(spectra_rows("double_centred_ratio", values)))
+    uncentred = {(5, 1.0): 0.0, (25, 1.0): 0.5, (30, 1.0): 0.6, (800, 1.0): 0.9, (900, 1.0): 1.0}
+    rows = spectra_rows("double_centred_ratio", values)
+    rows += spectra_rows("centred_uncentred_ratio", uncentred)
+    rows += spectra_rows("double_centred_nfc", values)
+    table = by_spectrum.ratio_table(Runs(rows))
     assert derived(table, "double_centred_ratio_early") == [0.2]
+    assert derived(table, "double_centred_share") == pytest.approx([0.0, 0.1, 0.18, 0.36])
+    assert derived(table, "double_centred_share_early") == [0.1]
 
 
 def test_ptk_centred_change_is_from_the_first_to_the_last_measurement():

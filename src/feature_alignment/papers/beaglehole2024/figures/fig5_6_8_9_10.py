@@ -61,10 +61,16 @@ def _early_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratio_table(runs: Runs) -> FigureTable:
-    """The ratio, the correlation that it is part of, and `double_centred_ratio_early`."""
-    rows = _chosen_rows(runs, ["double_centred_ratio", "double_centred_nfc"])
-    early = _early_rows(rows_where(rows, metric="double_centred_ratio"))
-    return FigureTable(pd.concat([rows, early], ignore_index=True))
+    """The ratio and its correlation, its part of the uncentred NFC, and both parts early."""
+    ratio, uncentred = (
+        _chosen_rows(runs, [f"{name}_ratio"]) for name in ("double_centred", "centred_uncentred")
+    )
+    names = [*curves.keys(ratio, "metric"), "step"]
+    share = ratio.merge(uncentred[[*names, "value"]], on=names, suffixes=("", "_uncentred"))
+    share["value"] *= share.pop("value_uncentred")
+    parts = pd.concat([ratio, share.assign(metric="double_centred_share")], ignore_index=True)
+    rows = [parts, _early_rows(parts), _chosen_rows(runs, ["double_centred_nfc"])]
+    return FigureTable(pd.concat(rows, ignore_index=True))
 
 
 def ptk_centred_table(runs: Runs) -> FigureTable:
