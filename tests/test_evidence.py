@@ -421,6 +421,17 @@ def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):
     assert "up to 2 values differ" in evidence_pages._again(trimmed, list(trimmed["figures"]))
 
 
+@pytest.mark.parametrize("key", ["pictures", "summaries"])
+def test_what_was_made_from_tables_is_told_of_the_figures_that_stay(two, key):
+    folder, again = two
+    about = json.loads((folder / "about.json").read_text())
+    made = dict.fromkeys((FIGURE, "example2030_fig2"), "c0ffee00")
+    (folder / "about.json").write_text(json.dumps(about | {key: made}))
+    assert "c0ffee0." in evidence_pages._source(Packed(folder))
+    packing.add("quick", again.finish().at, (), folder)
+    assert Packed(folder).about[key] == {"example2030_fig2": "c0ffee00"}
+
+
 @pytest.mark.parametrize(("verdict", "kept"), [("reproduced", True), ("partly", False)])
 def test_what_was_made_again_stays_known_where_the_same_comes_out(tmp_path, verdict, kept):
     folder = packed(Made(tmp_path / "first").finish())

@@ -146,11 +146,18 @@ def _source(packed: Packed) -> str:
     commits = ", ".join(commit[:7] for commit in about["commits"])
     devices = ", ".join(about["devices"])
     figures = count_text(len(about["figures"]), "figure")
-    later = sorted({commit[:7] for commit in about.get("pictures", {}).values()})
+    later, summed = (
+        sorted({commit[:7] for commit in about.get(key, {}).values()})
+        for key in ("pictures", "summaries")
+    )
     return (
         f"- `{about['name']}` (preset `{about['preset']}`): {figures}, {data}; "
         f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
-        + f" Pictures were drawn again from its tables at {', '.join(later)}." * bool(later)
+        + f" Pictures were drawn again from its tables at {', '.join(later)}."
+        * bool(later)
+        + f" Summaries in {len(about.get('summaries', ()))} tables were computed again from their "
+        f"other rows at {', '.join(summed)}."
+        * bool(summed)
         + "".join(_again(told, list(about["figures"])) for told in packed.again)
     )
 

@@ -39,6 +39,9 @@ class Packed:
     def about(self) -> dict[str, Any]:
         """The contents of `about.json`.
 
+        `pictures` and `summaries` name, by figure, the commits of pictures and of derived rows that
+        were made again from the packed tables, without new runs.
+
         Raises:
             UserError: if the folder contains no packed evidence.
         """

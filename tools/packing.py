@@ -171,12 +171,15 @@ def _join_about(
     data = {one["name"]: one for one in (*added["datasets"], *packed["datasets"])}
     new = data.keys() - {one["name"] for one in packed["datasets"]}
     changed = [change for change in added["changes"] if _dataset_of(change) in new]
-    pictures = {f: at for f, at in packed.get("pictures", {}).items() if f not in added["figures"]}
+    again = {
+        key: {f: at for f, at in packed.get(key, {}).items() if f not in added["figures"]}
+        for key in ("pictures", "summaries")
+    }
     return {
-        **{key: value for key, value in packed.items() if key not in ("pictures", "judged")},
+        **{key: value for key, value in packed.items() if key not in (*again, "judged")},
         "changes": packed["changes"] + changed,
         "figures": {figure: figures[figure] for figure in sorted(figures, key=figure_order)},
-        **({"pictures": pictures} if pictures else {}),
+        **{key: at for key, at in again.items() if at},
         "datasets": [data[key] for key in sorted(data)],
         "commits": sorted({*packed["commits"], *added["commits"]}),
         **_cost(runs),
