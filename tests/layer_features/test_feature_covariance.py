@@ -318,7 +318,7 @@ def twice():
         (
             nn.Sequential(nn.Unflatten(1, (4, 1)), nn.ConvTranspose1d(4, 4, 1), nn.Flatten()),
             {"layers": ["1"]},
-            "'1' does not multiply",
+            "'1' is a transposed convolution",
         ),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
         (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),

@@ -49,10 +49,11 @@ def layer_feature_matrices(
 ) -> dict[str, FeatureMatrices]:
     """NFM, AGOP and PTK feature covariance of layers, from one forward and c backward passes.
 
-    A layer is any convolution or product with a matrix of parameters, in any module: `nn.Linear`,
-    the projections of attention, or a parameter that the model multiplies directly. It is named
-    after the module that owns the matrix, or after the parameter if that is not called `weight`,
-    with a number in brackets if it is one of several parts. The matrices are detached.
+    A layer is any convolution (but a transposed one, or one with groups) or product with a matrix
+    of parameters, in any module: `nn.Linear`, the projections of attention, or a parameter that the
+    model multiplies directly. It is named after the module that owns the matrix, or after the
+    parameter if that is not called `weight`, with a number in brackets if it is one of several
+    parts. The matrices are detached.
 
     Source: Beaglehole et al. 2024, Section 2.2 and, for K̄, Appendix D; the released code
     differentiates by a perturbation of each pre-activation, one layer and one sample at a time.
@@ -75,9 +76,10 @@ def layer_feature_matrices(
         output: as for `tangent_kernel`.
 
     Raises:
-        ValueError: if a named layer is unknown, has groups, or is not used exactly once; if there
-            is no layer; if the model is in training mode; if a size is not positive; if only one
-            of generator and `output_samples` is given; or for K̄ without `initial`.
+        ValueError: if a named layer is unknown, has groups, is a transposed convolution, or is not
+            used exactly once; if there is no layer; if the model is in training mode; if a size is
+            not positive; if only one of generator and `output_samples` is given; or for K̄ without
+            `initial`.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)

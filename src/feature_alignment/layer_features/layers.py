@@ -109,6 +109,17 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
             yield MatrixUse(number, i, name, entries, matrix, groups, left=not right)
 
 
+def _transposed_convolutions(recording: Recording) -> Iterator[str]:
+    """The parameters that are filters of transposed convolutions, which are no layers here."""
+    graph, operation = recording.graph, "ConvolutionBackward0"
+    (i,) = _MATRICES[operation]
+    for number, node in enumerate(graph.nodes):
+        if graph.names[number] == operation and node._saved_transposed:
+            name = _selected_from(graph, graph.inputs[number][i])
+            if name is not None:
+                yield name
+
+
 def _selected_from(graph: Graph, source: Source | None) -> str | None:
     """The parameter from which a tensor selects its entries, or None."""
     while source is not None:
@@ -127,16 +138,20 @@ def layers_of(
     found: dict[str, list[MatrixUse]] = {name: [] for name in owners.values()}
     for use in matrix_uses(recording):
         found[owners[use.name]].append(use)
+    transposed = {owners.get(name) for name in _transposed_convolutions(recording)}
     layers: dict[str, MatrixUse] = {}
     problems: dict[str, str] = {}
     for name, uses in found.items():
         named = _by_part(name, uses)
         if len(named) != len(uses) or not uses:
-            problems[name] = (
-                f"was used {len(uses)} times in the forward pass, not once"
-                if uses
-                else "does not multiply a layer's inputs, or its part in the outputs is hidden"
-            )
+            if uses:
+                problems[name] = f"was used {len(uses)} times in the forward pass, not once"
+            elif name in transposed:
+                problems[name] = "is a transposed convolution, which acts on no patches"
+            else:
+                problems[name] = (
+                    "does not multiply a layer's inputs, or its part in the outputs is hidden"
+                )
         elif uses[0].groups != 1:
             problems[name] = f"has {uses[0].groups} groups, and so no single matrix"
         else:

@@ -202,6 +202,33 @@ def test_a_seed_with_fewer_draws_is_an_error():
         claim_values(claim(over="draw"), pd.concat([table, table[:2].assign(seed=3)]))
 
 
+def test_a_diverged_network_is_compared_only_where_both_sides_have_it():
+    rows = [
+        {"seed": s, "data": d, "layer": k, "metric": m, "value": v + 10 * s + k * (v > 0)}
+        for s in (0, 1)
+        for d in ("a", "b")
+        for k in (0, 1)
+        for m, v in (("number", 5.0), ("other", 0.0))
+        if (s, d, m) != (1, "b", "number")  # the start is known, the end is not
+    ]
+    mark = {"seed": 1, "data": "b", "layer": 0, "metric": "diverged_after", "value": 2.0}
+    table = pd.DataFrame([*rows, mark]).sample(frac=1, random_state=1)
+    differs = {"relative_to": {"metric": "other"}, "combine": "difference"}
+    each = {"over": "layer", "independent": "data", "criterion": EACH, **differs}
+    found = claim_values(claim(**each), table)
+    assert found.tolist() == [5, 6] * 3
+    assert (1, "b") not in found.index.droplevel("draw")
+    reverse = claim(**{**each, "select": {"metric": "other"}, "relative_to": {"metric": "number"}})
+    assert claim_values(reverse, table).tolist() == [-5, -6] * 3
+    # A mean over datasets takes the same ones on both sides.
+    uneven = table.assign(value=table["value"] + 100 * (table["data"] == "b"))
+    means = claim(over="data", select={"metric": "number", "layer": 0}, **differs)
+    assert claim_values(means, uneven).tolist() == [5, 5]
+    unmarked = table[table["metric"] != "diverged_after"]
+    with pytest.raises(UserError, match="different numbers of layer values"):
+        claim_values(claim(**each), unmarked)
+
+
 def test_remarks_are_those_of_the_rows_that_are_read(table):
     assert claim_remarks(claim(), table) == []
     remarked = table.assign(remark=table["metric"].map({"number": "without MNIST", "other": ""}))

@@ -29,7 +29,8 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     Returns:
         Float64 values sorted by their index, (seed, unit, draw). The unit is 0 without
         `independent`; the draw is 0 without `over` or if a unit's draws are averaged. Their order,
-        and so the last bits of their mean, does not depend on the table's row order.
+        and so the last bits of their mean, does not depend on the table's row order. Of a seed with
+        a network that diverged, only what both sides of a comparison have is compared.
 
     Raises:
         MissingRowsError: if the table has no rows of the kind that the claim is about.
@@ -39,9 +40,15 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     values = _read(claim, claim.select, table)
     if claim.relative_to is None:
         return values
-    reference = _read(claim, {**claim.select, **claim.relative_to}, table)
-    if not claim.each or not values.index.equals(reference.index):
+    other = {**claim.select, **claim.relative_to}
+    reference = _read(claim, other, table)
+    diverged = _diverged(claim.select, table) | _diverged(other, table)
+    pair = _where_both(values, reference, diverged)
+    if same_draws := pair[0].index.equals(pair[1].index):
+        values, reference = pair
+    if not claim.each or not same_draws:
         values, reference = _unit_means(values), _unit_means(reference)
+        values, reference = _where_both(values, reference, diverged)
     if not values.index.equals(reference.index):
         raise MissingRowsError(
             claim.id,
@@ -74,6 +81,20 @@ def at_last_step(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of each run's own last step."""
     run = [key for key in ("point", "seed") if key in rows]
     return rows[rows["step"] == rows.groupby(run)["step"].transform("max")]
+
+
+def _where_both(
+    values: pd.Series, reference: pd.Series, diverged: set[Any]
+) -> tuple[pd.Series, pd.Series]:
+    """Both without what only one of them has of a seed with a network that diverged.
+
+    Such a network has a start, but no end; `_check_values` lets its seed have fewer values.
+    """
+    pair = []
+    for one, other in ((values, reference), (reference, values)):
+        may_lack = one.index.get_level_values("seed").isin(diverged)
+        pair.append(one[~may_lack | one.index.isin(other.index)])
+    return pair[0], pair[1]
 
 
 def _unit_means(values: pd.Series) -> pd.Series:

@@ -10,18 +10,19 @@ from feature_alignment.papers.beaglehole2024.figures import fig3, fig7
 from feature_alignment.papers.beaglehole2024.figures import fig_theory as theory
 
 FIXED = {"step": 0, "layer": "all", "split": "train"}
+BALANCES = (0.1, 0.9, 1.0)
 
 
 def runs(rows):
     return SimpleNamespace(metrics=pd.DataFrame(rows).assign(**FIXED))
 
 
-def figure_3(observed, predicted, shift_of_second_draw=0.0):
+def figure_3(observed, predicted, shift_of_second_draw=0.0, networks=2):
     rows = []
     for point, seed in itertools.product(fig3.READINGS, (0, 1)):
-        for gamma, seen, said in zip((0.1, 0.9, 1.0), observed, predicted, strict=True):
+        for gamma, seen, said in zip(BALANCES[-len(observed) :], observed, predicted, strict=True):
             where = {"point": point, "seed": seed, "balance": gamma}
-            for network, shift in ((0, 0.0), (1, 0.2)):
+            for network, shift in ((0, 0.0), (1, 0.2))[:networks]:
                 value = seen + shift + seed * shift_of_second_draw
                 rows.append({**where, "network": network, "metric": "observed", "value": value})
             rows.append({**where, "metric": "predicted", "value": said})
@@ -67,12 +68,21 @@ def test_figure_3_compares_draws_of_the_data_with_networks():
     assert ratios.tolist() == pytest.approx([0.15 / 0.1] * 2)
 
 
-@pytest.fixture
-def figure_7():
-    """Predicted .8, .5 and 1; networks at ±2 errors around the prediction minus the error."""
+def test_figure_3_has_no_deviation_of_one_network_and_no_rise_from_one_balance():
+    table = figure_3((0.2, 0.6, 0.4), (0.2, 0.5, 0.4), networks=1)
+    of_networks = {"largest_network_deviation", "draw_over_network_deviation"}
+    assert not of_networks & set(table.frame["metric"])
+    assert table.values("range_of_observed", point="square").tolist() == pytest.approx([0.4] * 2)
+    table = figure_3((0.6, 0.4), (0.5, 0.4))
+    assert not {"rise_with_balance", "data_rise_with_balance"} & set(table.frame["metric"])
+    assert of_networks <= set(table.frame["metric"])
+
+
+def figure_7_of(curve, networks=2):
+    """Networks at ±2 errors around the prediction minus the error."""
     rows = []
     for phi, target in itertools.product(fig7.ACTIVATIONS, fig7.TARGETS):
-        for alpha, said in ((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)):
+        for alpha, said in curve:
             where = {"point": f"{phi}_{target}", "activation": phi, "target": target}
             where |= {"seed": 0, "decay_rate": alpha}
             rows.append({**where, "metric": "predicted", "value": said})
@@ -83,11 +93,26 @@ def figure_7():
             for width in (8, 64):
                 wide = {**where, "width": width}
                 error = 0.1 if phi == "relu" and width == 64 else 0.3
-                for network, sign in enumerate((1, -3)):
+                for network, sign in enumerate((1, -3)[:networks]):
                     value = said + sign * error
                     rows.append({**wide, "network": network, "metric": "observed", "value": value})
                 rows.append({**wide, "metric": "predicted_with_mean_square", "value": said})
     return fig7.table(runs(rows))
+
+
+@pytest.fixture
+def figure_7():
+    """Predicted .8, .5 and 1."""
+    return figure_7_of(((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)))
+
+
+def test_figure_7_has_no_dip_without_rates_between_and_no_margin_of_one_network():
+    metrics = set(figure_7_of(((0.0, 0.8), (4.0, 0.9), (6.0, 1.0))).frame["metric"])
+    assert "largest_error" in metrics
+    assert not any(metric.startswith("dip") for metric in metrics)
+    table = figure_7_of(((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)), networks=1)
+    assert table.values("dip_of_predicted").tolist() == pytest.approx([0.3] * 4)
+    assert not any(metric.endswith("_margin") for metric in table.frame["metric"])
 
 
 def test_figure_7_measures_errors_by_width(figure_7):

@@ -166,3 +166,11 @@ def test_changes_and_spreads_are_taken_within_groups():
     spread = curves.spread_over(curves.last_rows(frame), "scale")
     assert spread["metric"].tolist() == ["nfc_scale_spread"] * 2
     assert spread["value"].tolist() == pytest.approx([0.6, 1.6])
+
+
+def test_of_one_scale_there_is_no_effect_of_the_scale(slo_runs):
+    frame = slo_runs.metrics
+    one = frame[frame["scale"] == 1]
+    assert curves.spread_over(one, "scale").empty
+    assert curves.change_between(one, "scale", 1.0, 1.0, "gain").empty
+    assert set(curves.spread_over(one, "scale")) == set(curves.spread_over(frame, "scale"))

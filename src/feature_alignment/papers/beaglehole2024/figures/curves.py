@@ -40,10 +40,11 @@ def keys(frame: pd.DataFrame, column: str) -> list[str]:
 def spread_over(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """The spread of a metric's values along a column: the largest minus the smallest.
 
-    The rows are at the table's last step, with metrics named `<metric>_<column>_spread`.
+    The rows are at the table's last step, with metrics named `<metric>_<column>_spread`. A single
+    value has no spread, and no row.
     """
     values = frame.groupby(keys(frame, column))["value"]
-    spread = (values.max() - values.min()).reset_index()
+    spread = (values.max() - values.min())[values.size() > 1].reset_index()
     return spread.assign(
         metric=spread["metric"] + f"_{column}_spread", step=int(frame["step"].max())
     )
@@ -54,11 +55,14 @@ def change_between(
 ) -> pd.DataFrame:
     """A metric's values at the second value of a column minus those at the first.
 
-    The rows are at the table's last step, with metrics named `<metric>_<name>`.
+    The rows are at the table's last step, with metrics named `<metric>_<name>`; there are none if
+    the two values are the same.
     """
     start, end = (
         frame[frame[column] == value].set_index(keys(frame, column))["value"]
         for value in (first, second)
     )
     change = (end - start).reset_index()
+    if first == second:
+        change = change[:0]
     return change.assign(metric=change["metric"] + f"_{name}", step=int(frame["step"].max()))

@@ -54,7 +54,9 @@ def table(runs: Runs) -> FigureTable:
         for size, width in zip(LINES, rows["width"].agg(["min", "max"]), strict=True):
             here = rows_where(rows, width=width)
             seen = rows_where(here, metric="observed")
-            observed, between_networks = _curve(seen), network_deviations(seen, "decay_rate")
+            observed, between_networks = _curve(seen), None
+            if seen["network"].nunique() > 1:
+                between_networks = network_deviations(seen, "decay_rate")
             second_order = _curve(rows_where(here, metric="predicted_with_mean_square"))
             values = {
                 "largest_error": abs(observed - first_order).max(axis=1),
@@ -101,11 +103,18 @@ def _curve(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.pivot_table(index="seed", columns="decay_rate", values="value")
 
 
-def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
-    """The smaller value of the two ends minus the smallest between, and its excess over noise."""
+def _dip(curve: pd.DataFrame, deviation: pd.DataFrame | None, metric: str) -> dict[str, pd.Series]:
+    """The smaller value of the two ends minus the smallest between, and its excess over noise.
+
+    Nothing without rates between, and no excess without a deviation between networks.
+    """
     rates = curve.columns.to_numpy(float)
     middle = curve.loc[:, (rates > 0) & (rates < LAST_IN_THE_MIDDLE)]
+    if middle.empty:
+        return {}
     dip = curve.iloc[:, [0, -1]].min(axis=1) - middle.min(axis=1)
+    if deviation is None:
+        return {metric: dip}
     deviations = deviation.loc[middle.index, middle.columns].to_numpy()
     lowest = middle.to_numpy().argmin(axis=1)
     noise = np.take_along_axis(deviations, lowest[:, None], axis=1)[:, 0]
