@@ -150,10 +150,11 @@ class Job:
         now = (time.monotonic() - self._started, time.process_time())
         elapsed, processor = (sum(both) for both in zip(now, self.earlier_seconds, strict=True))
         record = self._record or {
-            **provenance(
-                self.spec, self.modules, self._git, elapsed, processor, self.seconds_by_part
-            ),
+            "spec": self.spec,
+            "modules": self.modules,
+            "git": self._git,
             **self.identity(),
+            **provenance(elapsed, processor, self.seconds_by_part),
             **self.facts,
         }
         home = self._outputs["provenance"].parent
