@@ -1,7 +1,4 @@
-"""Train a classifier until its training loss is small, and measure how complex it has become.
-
-Source: baratin2021, Figure 6, eq. 18 and Section 4.2.
-"""
+"""baratin2021, Figure 6, eq. 18, Section 4.2: classifiers and measures of their complexity."""
 
 import torch
 from torch import nn

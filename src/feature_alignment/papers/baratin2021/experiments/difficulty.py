@@ -1,7 +1,4 @@
-"""Label alignment of the tangent kernel on easy and on difficult training examples.
-
-Source: baratin2021, Figures 4 and 13, Sections 3.4 and 3.5.
-"""
+"""baratin2021, Figures 4 and 13, Sections 3.4 and 3.5: easy and difficult training examples."""
 
 import torch
 

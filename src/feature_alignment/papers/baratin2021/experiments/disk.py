@@ -1,7 +1,4 @@
-"""Gradient descent on the disk dataset, and the tangent kernel's eigenfunctions during training.
-
-Source: baratin2021, Figures 1 and 10 and Appendix C.1.
-"""
+"""baratin2021, Figures 1 and 10, Appendix C.1: the disk dataset and the kernel's eigenfunctions."""
 
 import copy
 from functools import partial

@@ -1,7 +1,4 @@
-"""Eigenvectors of a random network's tangent kernel on equally spaced points, and their frequency.
-
-Source: baratin2021, Figure 8 and Appendix A.5.2.
-"""
+"""baratin2021, Figure 8, Appendix A.5.2: frequencies of a random network's kernel eigenvectors."""
 
 import numpy as np
 import scipy.fft

@@ -1,7 +1,4 @@
-"""Minimum-norm interpolators on rescaled random features, and norm-based complexity bounds.
-
-Source: baratin2021, Figure 9 and Appendix B.5.
-"""
+"""baratin2021, Figure 9, Appendix B.5: minimum-norm interpolators on rescaled random features."""
 
 import numpy as np
 from scipy.stats import spearmanr

@@ -1,7 +1,4 @@
-"""SuperNat and gradient descent on noisy linear regression, for each choice of the constant κ.
-
-Source: baratin2021, Figure 5 and Section 4.1.2.
-"""
+"""baratin2021, Figure 5, Section 4.1.2: SuperNat and gradient descent on linear regression."""
 
 from collections.abc import Callable
 from functools import partial

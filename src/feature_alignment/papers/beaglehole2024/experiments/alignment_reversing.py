@@ -1,7 +1,4 @@
-"""Predicted and observed C-NFC at initialisation on the alignment reversing data set.
-
-Source: beaglehole2024, Figure 3, Section 4.4 and Appendices F and G.
-"""
+"""beaglehole2024, Figure 3, Section 4.4, Appendices F and G: the alignment reversing data set."""
 
 from functools import cache, partial
 

@@ -1,7 +1,4 @@
-"""Predicted and observed C-NFC at initialisation of one hidden layer, for any n/d and k/d.
-
-Goes beyond beaglehole2024, Figure 3, which has n = d = k and the quadratic activation.
-"""
+"""Beyond beaglehole2024, Figure 3 (n = d = k, quadratic): C-NFC of one layer for any n/d, k/d."""
 
 from functools import partial
 

@@ -1,7 +1,4 @@
-"""What a network that looks for eyeglasses attends to: diagonals of NFM, AGOP and WᵀQW.
-
-Source: beaglehole2024, Figure 16 and Appendices J and M.
-"""
+"""beaglehole2024, Figure 16, Appendices J and M: what a network that looks for glasses sees."""
 
 from functools import partial
 

@@ -1,7 +1,4 @@
-"""Gradient descent on the chain-monomial task, and its first-layer feature matrices.
-
-Source: beaglehole2024, Figure 1, Section 2.1-2.2 and Appendix J.
-"""
+"""beaglehole2024, Figure 1, Section 2.1-2.2, Appendix J: gradient descent on the chain monomial."""
 
 from functools import partial
 

@@ -1,7 +1,4 @@
-"""Feature correlations of a small character-level transformer's attention layers.
-
-Source: beaglehole2024, Figures 2D and 15B, Appendix J.
-"""
+"""beaglehole2024, Figures 2D and 15B, Appendix J: a character-level transformer's attention."""
 
 import numpy as np
 import torch

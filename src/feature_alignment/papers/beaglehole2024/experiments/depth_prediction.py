@@ -1,7 +1,4 @@
-"""First-order predictions of the C-NFC at initialisation with two layers, and observed values.
-
-Source: beaglehole2024, Figure 7 and Appendices E and J.
-"""
+"""beaglehole2024, Figure 7, Appendices E and J: the C-NFC at initialisation with two layers."""
 
 from functools import partial
 

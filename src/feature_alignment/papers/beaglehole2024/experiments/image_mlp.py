@@ -1,7 +1,4 @@
-"""Feature correlations of fully connected networks on image datasets, epoch by epoch.
-
-Source: beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J.
-"""
+"""beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J: fully connected networks on images."""
 
 from feature_alignment.papers.beaglehole2024.experiments import image_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP

@@ -1,7 +1,4 @@
-"""Feature correlations of a convolutional network on CIFAR-10, epoch by epoch.
-
-Source: beaglehole2024, Figures 2C and 15A, Appendix J.
-"""
+"""beaglehole2024, Figures 2C and 15A, Appendix J: a convolutional network on CIFAR-10."""
 
 from torch import nn
 

@@ -1,7 +1,4 @@
-"""Gradient descent and Speed Limited Optimization on the chain-monomial task.
-
-Source: beaglehole2024, Figures 4 and 11, Section 5 and Appendix J.
-"""
+"""beaglehole2024, Figures 4 and 11, Section 5, Appendix J: SLO on the chain-monomial task."""
 
 import torch
 

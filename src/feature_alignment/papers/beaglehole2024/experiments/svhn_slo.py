@@ -1,7 +1,4 @@
-"""Gradient descent and Speed Limited Optimization on photographed house numbers.
-
-Source: beaglehole2024, Figure 17 and Appendix J and M.
-"""
+"""beaglehole2024, Figure 17, Appendices J and M: gradient descent and SLO on house numbers."""
 
 from functools import partial
 

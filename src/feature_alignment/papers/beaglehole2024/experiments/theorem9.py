@@ -1,7 +1,4 @@
-"""The C-NFC at initialisation for data on the sphere, in growing dimension.
-
-Source: beaglehole2024, Theorem 9.
-"""
+"""beaglehole2024, Theorem 9: the C-NFC at initialisation, on the sphere in growing dimension."""
 
 from functools import partial
 

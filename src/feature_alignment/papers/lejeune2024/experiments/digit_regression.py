@@ -1,7 +1,4 @@
-"""Regression of linear and binarised targets on two digit classes, and the adapted kernel.
-
-Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
-"""
+"""lejeune2024, Figures 1 and 3, Section 3.2, Appendix B.1: regression on two digit classes."""
 
 import math
 from typing import Any

@@ -1,7 +1,4 @@
-"""Test error against training-set size for fixed, adaptive and learned tangent features.
-
-Source: lejeune2024, earlier version, Figure 4, and released code.
-"""
+"""lejeune2024, earlier version, Figure 4, and released code: test error by training-set size."""
 
 import time
 from collections import Counter
