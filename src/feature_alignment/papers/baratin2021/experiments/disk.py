@@ -23,11 +23,7 @@ KEPT = 20  # eigenfunctions saved: the paper compares the 20th eigenvalue with t
 
 
 def run_seed(run: SeedRun[Disk]) -> SeedResult:
-    """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
-
-    The training points x (n, 2), their labels y (n,) and the top eigenfunctions (20, m, m) are
-    saved, with m points per side.
-    """
+    """Train one network and decompose its tangent kernel on a grid at the scheduled steps."""
     p = run.parameters
     rng = run.stream("data")
     x, y = disk(p.samples, rng)

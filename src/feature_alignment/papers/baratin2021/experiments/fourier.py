@@ -17,8 +17,7 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
     By default the kernel is centred over the n points: its n − 1 eigenfunctions have mean 0. The
-    cosine transform does not treat the interval as periodic. Eigenvalues (n − 1,), eigenfunctions
-    (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1) are saved.
+    cosine transform does not treat the interval as periodic.
     """
     p = run.parameters
     x = torch.tensor(np.linspace(0, 1, p.points)[:, None], device=run.device)  # (n, 1)

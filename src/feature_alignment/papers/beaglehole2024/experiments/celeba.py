@@ -19,11 +19,7 @@ from feature_alignment.training.losses import accuracy, mse
 
 
 def run_seed(run: SeedRun[CelebA]) -> SeedResult:
-    """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
-
-    Pearson's correlation compares diag F with diag G, and with diag WᵀQW for each random Q. The
-    diagonals, including the first Q's, are saved as images (height, width, channels).
-    """
+    """Train one network with labels ±1 and compare the diagonals of its first layer's matrices."""
     p, rng = run.parameters, run.stream("data")
     keys = f"experiments.{p.experiment}."
     faces = _balanced(run.dataset, "train", p.samples, rng, f"{keys}samples")

@@ -16,12 +16,7 @@ from feature_alignment.training.schedule import every
 
 
 def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
-    """Train one network on all images at once, and measure its layers' feature correlations.
-
-    The diagonals of the first layer's NFM and AGOP after the last step are saved as images (height,
-    width, channels). Their contrast would be 0 for a network that weights all pixels equally; their
-    correlation is Pearson's, as in Figure 16.
-    """
+    """Train one network on all images at once, and measure its layers' feature correlations."""
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
     keys = f"experiments.{p.experiment}."
     images, classes = dataset.draw("train", p.samples, rng, f"{keys}samples")

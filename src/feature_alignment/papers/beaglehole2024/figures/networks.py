@@ -112,10 +112,7 @@ def without_diverged(frame: pd.DataFrame, *, by: str = "point") -> pd.DataFrame:
 
 
 def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
-    """C-NFC minus UC-NFC after the start, as metric `centred_excess`.
-
-    The column `series` distinguishes the values of one seed: point, layer and step.
-    """
+    """C-NFC minus UC-NFC after the start, as the metric `centred_excess` (metrics.yaml)."""
     frame = without_diverged(frame)
     index = ["point", "network", "dataset", "settings", "seed", "layer", "split", "step"]
     uncentred, centred = (

@@ -29,9 +29,7 @@ CHUNK = 500
 
 
 def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
-    """Train one kind of model on every training-set size.
-
-    The kinds of model share initial weights and samples; the column `n` is the size.
+    """Train one kind of model on every training-set size; all share samples and initial weights.
 
     Raises:
         UserError: if the dataset has too few images.
