@@ -71,14 +71,14 @@ def test_first_outputs_are_small_since_pixels_are_standardised(dataset):
 
 
 def test_every_layer_has_the_initial_scale(dataset, monkeypatch):
-    def recorded(run, sizes, scales, *, own=relu_networks.new_network):
-        seen.append((sizes, scales))
-        return own(run, sizes, scales)
+    def recorded(run, inputs, outputs, scales, *, own=relu_networks.new_network):
+        seen.append((inputs, outputs, scales))
+        return own(run, inputs, outputs, scales)
 
     seen = []
     monkeypatch.setattr(relu_networks, "new_network", recorded)
     run(dataset, initial_scale=0.5)
-    assert seen == [([48, 12, 12, 3], [0.5] * 3)]
+    assert seen == [(48, 3, [0.5] * 3)]
 
 
 def test_a_large_epsilon_slows_every_layer_down(dataset):

@@ -30,7 +30,7 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
 
     steps = p.epochs * (steps_per_epoch(len(x), p.batch_size) if p.batch_size else 1)
     scales = [p.first_layer_scale] + [1.0] * p.hidden_layers
-    model = relu_networks.new_network(run, [x.shape[1], *[p.width] * p.hidden_layers, 1], scales)
+    model = relu_networks.new_network(run, x.shape[1], 1, scales)
     recorder = train(
         model,
         x,

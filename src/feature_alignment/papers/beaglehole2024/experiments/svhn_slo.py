@@ -25,9 +25,8 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     outputs = len(dataset.info["class_names"])
     labels = (torch.tensor(part) for part in (classes, test_classes))
     y, y_test = (image_task.centred_one_hot(part, outputs).to(x) for part in labels)
-    sizes = [x.shape[1], *[p.width] * p.hidden_layers, outputs]
     scales = [p.initial_scale] * (p.hidden_layers + 1)
-    model = relu_networks.new_network(run, sizes, scales)
+    model = relu_networks.new_network(run, x.shape[1], outputs, scales)
     if p.optimizer == "gd":
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     else:
