@@ -88,7 +88,9 @@ class Job:
     def _device(self) -> str:
         """The name of the GPU that the spec's runs may use here, else "cpu"."""
         torch = sys.modules.get("torch")
-        asked = {run["device"] for run in _runs(self.spec)} - {"cpu"}
+        of_universes = [run for u in self.spec.get("universes", ()) for run in u["runs"].values()]
+        runs = [self.spec] if "device" in self.spec else of_universes
+        asked = {run["device"] for run in runs} - {"cpu"}
         if not asked or torch is None or not torch.cuda.is_available():
             return "cpu"
         return torch.cuda.get_device_name()
@@ -210,12 +212,6 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         for name in job._outputs:
             _remove(job.output(name))
     log.info("done in %.1f s", time.monotonic() - job._started)
-
-
-def _runs(spec: Spec) -> list[Spec]:
-    """The runs of a spec: the spec itself, or those of a block of universes."""
-    of_universes = [run for u in spec.get("universes", ()) for run in u["runs"].values()]
-    return [spec] if "device" in spec else of_universes
 
 
 def _set_up_logging(path: Path) -> None:

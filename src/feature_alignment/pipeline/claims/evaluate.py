@@ -118,21 +118,15 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
         if claim.kind == "mathematics":
             return rules.judge_cases(holds, demand)
         return rules.judge_agreement(holds, demand, _units(claim))
+    seeds = values.groupby(level="seed").mean()
+    mean, error = float(seeds.mean()), cast(float, seeds.sem())  # NaN with one seed
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
         found = rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
     else:
-        mean = float(values.groupby(level="seed").mean().mean())
         nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
         found = rules.judge_size(mean, keeps(claim, mean), nearer, claim.from_one, demand)
-    return _told_if_close(claim, values, found)
-
-
-def _told_if_close(claim: Claim, values: pd.Series, found: Finding) -> Finding:
-    """Add to the reason if the mean is within one standard error of what decides."""
-    seeds = values.groupby(level="seed").mean()
-    error = cast(float, seeds.sem())  # NaN with one seed
-    if min(abs(float(seeds.mean()) - end) for end in _zone(claim, values)) < error:
+    if min(abs(mean - end) for end in _zone(claim, values)) < error:
         return replace(found, reason=f"{found.reason}; {CLOSE}, {error:.2g}")
     return found
 
