@@ -225,7 +225,6 @@ def path_in(values: Any, path: Iterable[Any]) -> list[Any]:
 
 
 def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] | None:
-    """The section at a path, if there is one."""
     found: type[BaseModel] | None = model
     several = False
     for part in path:

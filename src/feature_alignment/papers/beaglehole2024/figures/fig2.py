@@ -107,7 +107,6 @@ def draw(table: FigureTable) -> Picture:
 
 
 def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
-    """Means over datasets by layer, early and late."""
     rows = rows_where(frame, point="mean", settings=SETTINGS["mlp"])
     layers = networks.layers_of(rows, "layers.")
     numbers = dict(zip(layers, range(1, len(layers) + 1), strict=True))

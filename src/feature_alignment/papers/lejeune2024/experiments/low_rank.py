@@ -135,7 +135,6 @@ def _train(
 
 
 def _weights(network: nn.Sequential) -> dict[str, torch.Tensor]:
-    """The weights of the linear layers by name."""
     layers = network.named_children()
     return {name: layer.weight.detach() for name, layer in layers if isinstance(layer, nn.Linear)}
 
