@@ -45,21 +45,16 @@ COLUMNS = (*_OF_CLAIM, *_OF_VERDICT, *_OF_RESULT, *_FURTHER, *_TO_DRAW)
 
 @dataclass(frozen=True)
 class Verdict(Finding):
-    """The verdict on one claim, and the numbers behind it."""
+    """The verdict on one claim, and the numbers behind it; see `COLUMNS`, None for empty ones."""
 
-    # Mean of our values over seeds, in the claim's unit; None if not testable here.
     ours: float | None = None
-    # Standard deviation (n − 1) over seeds, or over all draws if the paper's number is one; None
-    # for a single value.
     sd: float | None = None
     seeds: int = 0
-    # The lower end of the criterion's zone, None without one; `high`: the upper end.
     low: float | None = None
     high: float | None = None
-    # The smallest value of any draw of any seed; `most`: the largest.
     least: float | None = None
     most: float | None = None
-    by_seed: tuple[float, ...] = ()  # the mean of each seed's values
+    by_seed: tuple[float, ...] = ()
 
 
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
