@@ -21,6 +21,7 @@ from feature_alignment.pipeline.config import (
     resolve_config,
 )
 from feature_alignment.pipeline.dictionary import PAGE, page
+from feature_alignment.pipeline.lock import check_writable
 from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
 from feature_alignment.pipeline.proof import read_provenance
@@ -94,16 +95,9 @@ def _run(options: argparse.Namespace) -> None:
     specs = {point: spec for (name, point), spec in plan.specs.items() if name == experiment}
     specs = specs or {"default": spec_without_figure(experiment, plan.config)}
     point = _name(options.point or next(iter(specs)), specs, f"point of {experiment}")
-    _refuse_without_room(plan)
+    check_writable(BY_HAND / plan.name)
     folder = _run_by_hand(plan, specs[point])
     print(f"{folder}/metrics.csv")
-
-
-def _refuse_without_room(plan: Plan) -> None:
-    """Refuse a folder that is not writable before anything is computed."""
-    from feature_alignment.pipeline.lock import check_writable
-
-    check_writable(BY_HAND / plan.name)
 
 
 def _run_by_hand(plan: Plan, spec: Spec) -> Path:
@@ -142,7 +136,7 @@ def _figure(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure, make_table
 
     figure, plan = _figure_and_plan(options)
-    _refuse_without_room(plan)
+    check_writable(BY_HAND / plan.name)
     folders = {run[1]: _run_by_hand(plan, plan.specs[run]) for run in plan.runs_of(figure)}
     folder = BY_HAND / plan.name / "figures"
     folder.mkdir(parents=True, exist_ok=True)

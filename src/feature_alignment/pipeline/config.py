@@ -113,10 +113,10 @@ def config_model() -> type[Config]:
         )
         for name, info in DATASETS.items()
     }
-    experiments: dict[str, Any] = {
-        name: (kind, Field(default_factory=kind, description=_first_line(kind)))
-        for name, kind in all_parameters().items()
-    }
+    experiments: dict[str, Any] = {}
+    for name, kind in all_parameters().items():
+        about = (kind.__doc__ or "").strip().partition("\n")[0]
+        experiments[name] = (kind, Field(default_factory=kind, description=about))
     parts = {
         "datasets": (datasets, "Where each dataset comes from; see the README's section on data."),
         "experiments": (
@@ -156,10 +156,6 @@ def _dataset_model(name: str) -> type[Section]:
     return create_model(f"Dataset_{name}", __base__=Section, **fields)
 
 
-def _first_line(kind: type) -> str:
-    return (kind.__doc__ or "").strip().partition("\n")[0]
-
-
 def resolve_config(
     user: Mapping[str, Any],
     workflow_folder: Path,
@@ -182,7 +178,9 @@ def resolve_config(
     model = config_model()
     typed = typed or {}
     cleaned = _without_empty_sections(merge(user, typed), model)
-    set_by_files = _set_by(files, model)
+    set_by_files: dict[str, Any] = {}
+    for file in files:  # as Snakemake merges them, an empty section drops an earlier file's
+        set_by_files = merge(set_by_files, _without_empty_sections(read_mapping(file), model))
     if set_by_files.keys() <= user.keys():  # else they are those of another workflow
         cleaned = merge(set_by_files, cleaned)
     chosen = preset or cleaned.get("preset", model.model_fields["preset"].default)
@@ -194,7 +192,12 @@ def resolve_config(
         merged["name"] = None
 
     def source_of(path: Sequence[Any]) -> str:
-        return "--config" if _holds(typed, path) else _source_of(path, cleaned, files, origin)
+        if _holds(typed, path):
+            return "--config"
+        if len(path) > 1 and path[1] in origin and not _holds(cleaned, path):
+            return str(origin[path[1]])
+        holding = (str(file) for file in reversed(files) if _holds(read_yaml(file), path))
+        return next(holding, "--config")
 
     refuse_what_figures_set(model, merged, source_of)
     # Merged onto the defaults: a section's default, such as a geometric schedule, may differ from
@@ -279,24 +282,6 @@ def _without_empty_sections(user: Any, model: Any) -> Any:
         if value is not None or inner is None:
             kept[key] = _without_empty_sections(value, inner)
     return kept
-
-
-def _set_by(files: Sequence[Path], model: type[Config]) -> dict[str, Any]:
-    """The files' settings. As Snakemake merges them, an empty section drops an earlier file's."""
-    found: dict[str, Any] = {}
-    for file in files:
-        found = merge(found, _without_empty_sections(read_mapping(file), model))
-    return found
-
-
-def _source_of(
-    path: Sequence[Any], user: Any, files: Sequence[Path], origin: Mapping[str, Path]
-) -> str:
-    """The last config file that sets the value at the path, "--config", or the preset's file."""
-    if not _holds(user, path) and len(path) > 1 and path[0] == "experiments" and path[1] in origin:
-        return str(origin[path[1]])
-    holding = (str(file) for file in reversed(files) if _holds(read_yaml(file), path))
-    return next(holding, "--config")
 
 
 def _holds(node: Any, path: Sequence[Any]) -> bool:

@@ -1,9 +1,7 @@
 """Import closures: which library files a module depends on, so that an edit reruns just its users.
 
-Snakemake does not see edits to imported modules. The hash of the closure of the module that a rule
-calls is therefore one of the rule's parameters, and each provenance file records it. It covers
-what the code means: comments and docstrings do not count. Neither do the papers' `parameters`
-modules, since each run's spec contains their values.
+Snakemake does not see edits to imported modules, so a hash of what the closure's code means is one
+of each rule's parameters. The papers' `parameters` modules do not count: specs have their values.
 """
 
 import ast

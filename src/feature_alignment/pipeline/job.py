@@ -88,7 +88,9 @@ class Job:
     def _device(self) -> str:
         """The name of the GPU that the spec's runs may use here, else "cpu"."""
         torch = sys.modules.get("torch")
-        asked = {run["device"] for run in _runs(self.spec)} - {"cpu"}
+        of_universes = [run for u in self.spec.get("universes", ()) for run in u["runs"].values()]
+        runs = [self.spec] if "device" in self.spec else of_universes
+        asked = {run["device"] for run in runs} - {"cpu"}
         if not asked or torch is None or not torch.cuda.is_available():
             return "cpu"
         return torch.cuda.get_device_name()
@@ -150,10 +152,11 @@ class Job:
         now = (time.monotonic() - self._started, time.process_time())
         elapsed, processor = (sum(both) for both in zip(now, self.earlier_seconds, strict=True))
         record = self._record or {
-            **provenance(
-                self.spec, self.modules, self._git, elapsed, processor, self.seconds_by_part
-            ),
+            "spec": self.spec,
+            "modules": self.modules,
+            "git": self._git,
             **self.identity(),
+            **provenance(elapsed, processor, self.seconds_by_part),
             **self.facts,
         }
         home = self._outputs["provenance"].parent
@@ -209,12 +212,6 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         for name in job._outputs:
             _remove(job.output(name))
     log.info("done in %.1f s", time.monotonic() - job._started)
-
-
-def _runs(spec: Spec) -> list[Spec]:
-    """The runs of a spec: the spec itself, or those of a block of universes."""
-    of_universes = [run for u in spec.get("universes", ()) for run in u["runs"].values()]
-    return [spec] if "device" in spec else of_universes
 
 
 def _set_up_logging(path: Path) -> None:

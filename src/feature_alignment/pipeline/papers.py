@@ -1,19 +1,7 @@
 """The papers that are replicated, found by their folders: each contains a `paper.py`.
 
-A paper is one folder in `feature_alignment.papers` or in a user's folder, see `add_papers`:
-
-    paper.py        PAPER: title, authors, where it appeared
-    parameters.py   one class of parameters for each experiment
-    experiments/    <name>.py with run_seed(run) for each experiment
-    figures/        modules with a FIGURE, or several in the tuple FIGURES
-    presets/        <preset>.yaml: the experiments' sizes
-    claims.yaml     the numbers and statements that are judged
-    metrics.yaml    what columns, metrics and arrays mean
-    multiverse.yaml the settings that the text leaves open
-    statements.yaml what the paper states, for docs/coverage.md
-    deviations.md   what differs from the paper, and why
-
-Nothing outside the folder names it.
+A paper is one folder in `feature_alignment.papers` or in a user's folder, see `add_papers`.
+docs/adding-a-paper.md describes its files. Nothing outside the folder names it.
 """
 
 import importlib

@@ -3,15 +3,10 @@
 Light on purpose (no torch, no matplotlib), since the Snakefile imports every paper's parameters.
 """
 
-import ast
-import inspect
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -79,6 +74,7 @@ class Section(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         validate_default=True,
+        use_attribute_docstrings=True,
         json_schema_extra=_described,
     )
 
@@ -133,38 +129,8 @@ def by_figure(default: Any, description: str) -> Any:
 
 
 def description_of(section: type[BaseModel], key: str) -> str:
-    """The description of a section's key on one line: its Field's or type's, else its docstring.
-
-    Docstrings are read on demand: no job needs them, and Pydantic, which would read them when a
-    class is defined, takes a fifth of a second for those of a paper.
-    """
-    text = section.model_fields[key].description or _docstrings(section).get(key, "")
-    return " ".join(text.split())
-
-
-@cache
-def _docstrings(section: type[BaseModel]) -> dict[str, str]:
-    """The docstrings below the keys of a section and of its base classes."""
-    found: dict[str, str] = {}
-    for kind in reversed(section.__mro__):
-        lines = _definitions(kind.__module__).get(kind.__name__, [])
-        for line, below in pairwise([*lines, None]):
-            match line, below:
-                case ast.AnnAssign(target=ast.Name(key)), ast.Expr(value=ast.Constant(str(text))):
-                    found[key] = text
-                case ast.AnnAssign(target=ast.Name(key)), _:
-                    found.pop(key, None)
-    return found
-
-
-@cache
-def _definitions(module: str) -> dict[str, list[ast.stmt]]:
-    """The body of each class that a module's file defines; empty for a module without a file."""
-    source = ""
-    with suppress(OSError, TypeError):
-        source = inspect.getsource(sys.modules[module])
-    nodes = ast.walk(ast.parse(source))
-    return {node.name: node.body for node in nodes if isinstance(node, ast.ClassDef)}
+    """The description of a section's key on one line: its Field's or type's, else its docstring."""
+    return " ".join((section.model_fields[key].description or "").split())
 
 
 @cache
@@ -204,7 +170,10 @@ def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        found = [(_path(details, values), details) for details in error.errors()]
+        found = []
+        for details in error.errors():  # Pydantic's paths also name the branches of unions
+            missing = details["loc"][-1:] if details["type"] == "missing" else ()
+            found.append(([*path_in(values, details["loc"]), *missing], details))
         # Report a misspelt key rather than the one that is missing for it.
         unknown = [path[:-1] for path, details in found if details["type"] == "extra_forbidden"]
         found = [f for f in found if f[1]["type"] != "missing" or f[0][:-1] not in unknown]
@@ -241,12 +210,6 @@ def _dotted(path: Iterable[Any]) -> str:
     return ".".join(shortened(part, quoted=False) for part in path)
 
 
-def _path(details: ErrorDetails, values: Any) -> list[Any]:
-    """The path of a bad value in the settings; Pydantic's also names the branches of unions."""
-    location = details["loc"]
-    return path_in(values, location) + list(location[-1:] if details["type"] == "missing" else ())
-
-
 def path_in(values: Any, path: Iterable[Any]) -> list[Any]:
     """The parts of a path that exist in nested values; other parts are skipped."""
     found, node = list[Any](), values
@@ -262,7 +225,6 @@ def path_in(values: Any, path: Iterable[Any]) -> list[Any]:
 
 
 def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] | None:
-    """The section at a path, if there is one."""
     found: type[BaseModel] | None = model
     several = False
     for part in path:

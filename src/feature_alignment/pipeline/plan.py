@@ -165,14 +165,11 @@ def _changed_figures(
         own = points_of(figure, settings)
         if here != own:
             shown = {point.experiment for point in here + own}
-            changed[figure] = _short([c for c in of_experiments if c.key.split(".")[1] in shown])
+            mine = [(c, c.key.split(".")) for c in of_experiments if c.key.split(".")[1] in shown]
+            # Keys such as `width`, prefixed with the experiment if several are changed.
+            first = 1 if len({key[1] for _, key in mine}) > 1 else 2
+            changed[figure] = [replace(c, key=".".join(key[first:])) for c, key in mine]
     return changed
-
-
-def _short(found: Sequence[Change]) -> list[Change]:
-    """Changes with keys such as `width`, prefixed with the experiment if several are changed."""
-    first = 1 if len({change.key.split(".")[1] for change in found}) > 1 else 2
-    return [replace(change, key=".".join(change.key.split(".")[first:])) for change in found]
 
 
 def _points_and_specs(

@@ -1,13 +1,10 @@
 """Jobs on this machine are forked from one process that has done the slow imports.
 
-Importing PyTorch and its compiler takes four seconds of processor time, more than many a job.
-Snakemake's process therefore starts one server, which imports them once. The shell of a job asks it
-for a fork (`forked`), in which the job's script runs with the job's own environment, output and
-signals, and waits for the fork to end. A job that would import the same modules also waits for a
-server that is still importing. This project's own code is not preloaded, so each job uses it as it
-is when the job starts. A job that Snakemake did not start from this process and environment (on a
-cluster's node, in a conda environment) starts by itself, as do all jobs on systems other than
-Linux.
+Snakemake's process starts one server, which imports PyTorch once. The shell of a job asks it for a
+fork (`forked`), in which the job's script runs with the job's own environment, output and signals,
+and with this project's code as it then is. A job that Snakemake did not start from this process and
+environment (on a cluster's node, in a conda environment) starts by itself, as do all jobs on
+systems other than Linux. See docs/architecture.md, start-up cost.
 """
 
 import gc

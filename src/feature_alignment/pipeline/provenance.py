@@ -12,9 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from feature_alignment.pipeline.imports import closure_hash
-from feature_alignment.pipeline.spec import Spec, spec_hash
-
 _PACKAGES = (
     *("numpy", "scipy", "pandas", "scikit-learn", "torch", "torchvision"),
     *("matplotlib", "seaborn", "pillow"),
@@ -22,28 +19,14 @@ _PACKAGES = (
 
 
 def provenance(
-    spec: Spec,
-    modules: list[str],
-    git: Mapping[str, Any],
-    wall_seconds: float,
-    cpu_seconds: float,
-    seconds_by_part: Mapping[str, float],
+    wall_seconds: float, cpu_seconds: float, seconds_by_part: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What made a result: spec, code, software, machine, and cost in seconds and MiB.
-
-    `git` is the state of the checkout when the job began: a long one may outlive a commit.
-    """
+    """The machine that made a result, and the cost in seconds and MiB."""
     torch = sys.modules.get("torch")  # a figure's environment has none
     gpu = torch.cuda if torch is not None and torch.cuda.is_initialized() else None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gpu_bytes = None if gpu is None else gpu.max_memory_allocated()
     return {
-        "spec": spec,
-        "spec_sha256": spec_hash(spec),
-        "git": git,
-        "library_sha256": closure_hash(*modules),
-        "modules": modules,
-        "versions": package_versions(),
         "machine": {
             "platform": platform.platform(),
             "processor": _processor(),

@@ -133,11 +133,6 @@ def test_a_failed_save_leaves_the_old_file_and_no_partial_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_unknown_suffix_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"\.pdf, \.png"):
-        save(small_figure(), tmp_path / "figure.svg")
-
-
 @pytest.mark.parametrize(
     ("matrix", "diverging", "limits", "extend"),
     [

@@ -180,18 +180,6 @@ def test_verdicts_read_back_from_their_file_give_the_same_page(report, folder, t
     assert render_report(read, folder) == render_report(report, folder)
 
 
-def test_what_does_not_fit_together_is_refused(report, folder, tmp_path):
-    with pytest.raises(ValueError, match=r"second2021\.fig1\.first has no claim"):
-        render_report(replace(report, ledger=()), folder)
-    with pytest.raises(ValueError, match="second2021_fig1, not on the page"):
-        render_report(replace(report, figures=report.figures[1:]), folder)
-    with pytest.raises(ValueError, match="of paper second2021, which is not on the page"):
-        render_report(replace(report, papers={}), folder)
-    report.figures[0].png.write_bytes(b"%PDF")
-    with pytest.raises(ValueError, match="is not a PNG file"):
-        render_report(report, folder)
-
-
 def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
     figures = [replace(figure, changed=["width = 8"]) for figure in report.figures]
     change = ("experiments.second2021_thing.width", "64", "8")

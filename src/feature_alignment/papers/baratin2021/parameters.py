@@ -29,7 +29,6 @@ TestImages = Annotated[
     int | None, Field(ge=10, description="Test images, drawn at random; null for all.")
 ]
 BaseWidth = Annotated[Count, Field(description="Channels of the first convolution.")]
-Updates = Annotated[Count, Field(description="Iterations (updates) of SGD.")]
 UpdatesFrom10 = Annotated[
     int,
     Field(ge=10, le=10**9, description="Iterations (updates) of SGD; figures begin at the tenth."),

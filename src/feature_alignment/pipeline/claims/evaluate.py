@@ -45,21 +45,16 @@ COLUMNS = (*_OF_CLAIM, *_OF_VERDICT, *_OF_RESULT, *_FURTHER, *_TO_DRAW)
 
 @dataclass(frozen=True)
 class Verdict(Finding):
-    """The verdict on one claim, and the numbers behind it."""
+    """The verdict on one claim, and the numbers behind it; see `COLUMNS`, None for empty ones."""
 
-    # Mean of our values over seeds, in the claim's unit; None if not testable here.
     ours: float | None = None
-    # Standard deviation (n − 1) over seeds, or over all draws if the paper's number is one; None
-    # for a single value.
     sd: float | None = None
     seeds: int = 0
-    # The lower end of the criterion's zone, None without one; `high`: the upper end.
     low: float | None = None
     high: float | None = None
-    # The smallest value of any draw of any seed; `most`: the largest.
     least: float | None = None
     most: float | None = None
-    by_seed: tuple[float, ...] = ()  # the mean of each seed's values
+    by_seed: tuple[float, ...] = ()
 
 
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
@@ -118,21 +113,15 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
         if claim.kind == "mathematics":
             return rules.judge_cases(holds, demand)
         return rules.judge_agreement(holds, demand, _units(claim))
+    seeds = values.groupby(level="seed").mean()
+    mean, error = float(seeds.mean()), cast(float, seeds.sem())  # NaN with one seed
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
         found = rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
     else:
-        mean = float(values.groupby(level="seed").mean().mean())
         nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
         found = rules.judge_size(mean, keeps(claim, mean), nearer, claim.from_one, demand)
-    return _told_if_close(claim, values, found)
-
-
-def _told_if_close(claim: Claim, values: pd.Series, found: Finding) -> Finding:
-    """Add to the reason if the mean is within one standard error of what decides."""
-    seeds = values.groupby(level="seed").mean()
-    error = cast(float, seeds.sem())  # NaN with one seed
-    if min(abs(float(seeds.mean()) - end) for end in _zone(claim, values)) < error:
+    if min(abs(mean - end) for end in _zone(claim, values)) < error:
         return replace(found, reason=f"{found.reason}; {CLOSE}, {error:.2g}")
     return found
 

@@ -59,15 +59,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a rule."""
+    """The result of a rule; `claims` in `pipeline/metrics.yaml` explains the columns made of it."""
 
-    outcome: Outcome  # the verdict's word
-    reason: str  # why, in words and numbers
-    # The number of units that agree, if a sign test was made; `units`: of how many.
-    agreeing: int | None = None
+    outcome: Outcome
+    reason: str
+    agreeing: int | None = None  # this and the following, if a sign test was made
     units: int | None = None
-    p_value: float | None = None  # probability of at least as many by chance
-    share: float | None = None  # the share of the values that agree, if a sign test was made
+    p_value: float | None = None
+    share: float | None = None  # the share of the values that agree
 
 
 def sign_test(agreeing: int, units: int) -> float:

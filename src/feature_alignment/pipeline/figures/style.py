@@ -270,16 +270,9 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
     """Write the figure as .pdf or .png, by the paths' suffixes, free of dates and versions.
 
     Each file appears whole or not at all: it is written next to its place, then moved.
-
-    Raises:
-        ValueError: if a path has another suffix.
     """
     from matplotlib.transforms import Bbox
 
-    files = [Path(path) for path in paths]
-    for file in files:
-        if file.suffix not in _METADATA:
-            raise ValueError(f"{file}: a figure is saved as one of {', '.join(_METADATA)}.")
     # Lay out once: a second pass would move things, so a file would depend on earlier ones.
     if (layout := figure.get_layout_engine()) is not None:
         layout.execute(figure)
@@ -288,7 +281,7 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
     for ax in figure.axes:
         bounds = ax.get_position(original=True).bounds
         ax.set_position(Bbox.from_bounds(*(round(edge, 6) for edge in bounds)))
-    for file in files:
+    for file in map(Path, paths):
         drawn = io.BytesIO()  # Matplotlib's own writer handles a full disk badly
         figure.savefig(drawn, format=file.suffix[1:], metadata=_METADATA[file.suffix])
         with whole_file(file) as partial:

@@ -122,13 +122,6 @@ def different_settings(
         yield *row, ", ".join(points)
 
 
-def _code(record: dict[str, Any]) -> str:
-    """The hash of the library, and the commit that it comes from."""
-    git = record["git"]
-    at = f"commit {git['commit']}{' with edits' if git['dirty'] else ''}"
-    return f"{record['library_sha256'][:12]}, {at if git['commit'] else 'from no git checkout'}"
-
-
 def _differences(
     here: dict[str, Any] | None, there: dict[str, Any] | None
 ) -> Iterator[tuple[str, str, str]]:
@@ -155,9 +148,10 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
     spec = record["spec"]
     data = {f"data.{key}": value for key, value in spec["data"].items()}
     versions = {f"package {name}": value for name, value in record["versions"].items()}
-    made_by = {"code": _code(record), **versions}
-    run_on = {"threads": spec["threads"], "device": spec["device"]}
-    return {**spec["parameters"], **data, **run_on, **made_by}
+    git, own = record["git"], {"threads": spec["threads"], "device": spec["device"]}
+    at = f"commit {git['commit']}{' with edits' if git['dirty'] else ''}"
+    code = f"{record['library_sha256'][:12]}, {at if git['commit'] else 'from no git checkout'}"
+    return {**spec["parameters"], **data, **own, "code": code, **versions}
 
 
 def _claim_row(row: dict[Any, Any]) -> dict[str, Any]:

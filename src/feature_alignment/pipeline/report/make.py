@@ -58,13 +58,15 @@ def make_report(
         for name, *shown, record in zip(spec["figures"], *of_figures, strict=True)
     ]
     ledger, own = load_ledger(ledgers), os.environ.get("FEATURE_ALIGNMENT_PAPERS")
+    sources = [read_provenance(Path(path))["data"] for path in files["data"]]
+    named = {told["name"]: DATASETS[told["name"]].stand_in for told in sources if told["stand_in"]}
     report = Report(
         name=spec["name"],
         preset=spec["preset"],
         changes=[(key, json.dumps(own), json.dumps(here)) for key, own, here in spec["changes"]],
         papers=papers(),
         figures=figures,
-        sources=[_data_source(Path(path)) for path in files["data"]],
+        sources=[{**told, "stand_in": named.get(told["name"])} for told in sources],
         ledger=ledger,
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
@@ -101,8 +103,3 @@ def _git_of(robustness: Path | None) -> Mapping[str, Any]:
     if robustness is None:
         return {}
     return read_provenance(robustness.with_name("multiverse.provenance.json")).get("git", {})
-
-
-def _data_source(provenance: Path) -> dict[str, Any]:
-    told = read_provenance(provenance)["data"]
-    return {**told, "stand_in": DATASETS[told["name"]].stand_in if told["stand_in"] else None}

@@ -24,18 +24,11 @@ def render(template: Path, **values: Any) -> str:
 
 
 def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
-    """A PNG's `data` in base64 with its `width` and `height`, small enough for a page with many.
-
-    Raises:
-        ValueError: if it is not a PNG file.
-    """
+    """A PNG's `data` in base64 with its `width` and `height`, small enough for a page with many."""
     from PIL import Image  # a training's record is a page without pictures, and needs no Pillow
 
-    try:
-        with Image.open(file, formats=["PNG"]) as opened:
-            picture = opened.convert("RGB")
-    except OSError:
-        raise ValueError(f"{file} is not a PNG file") from None
+    with Image.open(file, formats=["PNG"]) as opened:
+        picture = opened.convert("RGB")
     picture.thumbnail((widest, 2 * widest))
     written = io.BytesIO()
     palette = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)

@@ -71,14 +71,14 @@ def test_first_outputs_are_small_since_pixels_are_standardised(dataset):
 
 
 def test_every_layer_has_the_initial_scale(dataset, monkeypatch):
-    def recorded(run, sizes, scales, init, *, own=relu_networks.new_network):
-        seen.append((sizes, scales, init))
-        return own(run, sizes, scales, init)
+    def recorded(run, inputs, outputs, scales, init, *, own=relu_networks.new_network):
+        seen.append((inputs, outputs, scales, init))
+        return own(run, inputs, outputs, scales, init)
 
     seen = []
     monkeypatch.setattr(relu_networks, "new_network", recorded)
     run(dataset, initial_scale=0.5, initialisation="kaiming")
-    assert seen == [([48, 12, 12, 3], [0.5] * 3, "kaiming")]
+    assert seen == [(48, 3, [0.5] * 3, "kaiming")]
 
 
 def test_a_large_epsilon_slows_every_layer_down(dataset):

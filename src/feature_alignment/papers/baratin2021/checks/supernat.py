@@ -8,14 +8,10 @@ Axes: n samples, p parameters, r = rank modes, t steps.
 """
 
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
-from feature_alignment.papers.baratin2021.parameters import Kappa
 from feature_alignment.training.errors import TrainingDivergedError
-
-KAPPAS = get_args(Kappa)  # the ways to choose the constant κ of Proposition 3; see `supernat`
 
 _LARGEST_LOG = 230.0  # of residuals and eigenvalues: 1e100
 # Replaces a factor of exactly zero, if a step fits a mode, so that logarithms stay finite.
@@ -77,14 +73,9 @@ def supernat(
     the weights and eigenvalues before the first step and after each step.
 
     Raises:
-        ValueError: if κ is unknown, or the features are rank-deficient.
         TrainingDivergedError: if the training diverges.
     """
-    if kappa is not None and kappa not in KAPPAS:
-        raise ValueError(f"kappa: found {kappa!r}; allowed are {', '.join(KAPPAS)} and None.")
     left, singular_values, right = np.linalg.svd(features, full_matrices=False)
-    if singular_values[-1] <= singular_values[0] * max(features.shape) * np.finfo(float).eps:
-        raise ValueError("features: rank-deficient; SuperNat needs the rank min(n, p).")
     target = left.T @ y  # (r,)
     rates = np.broadcast_to(learning_rate, steps)
     log = 2 * np.log(singular_values)

@@ -1,7 +1,4 @@
-"""Spectrum and label alignment of the tangent kernel during the training of an image classifier.
-
-Source: baratin2021, Figures 2, 3, 11, 12 and 14, Sections 3.1–3.3 and 3.5, Appendix C.2.
-"""
+"""baratin2021, Figures 2, 3, 11, 12, 14, Sections 3.1–3.3, 3.5, Appendix C.2: image classifiers."""
 
 import torch
 from torch import nn

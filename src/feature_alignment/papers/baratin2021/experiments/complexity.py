@@ -1,7 +1,4 @@
-"""Train a classifier until its training loss is small, and measure how complex it has become.
-
-Source: baratin2021, Figure 6, eq. 18 and Section 4.2.
-"""
+"""baratin2021, Figure 6, eq. 18, Section 4.2: classifiers and measures of their complexity."""
 
 import torch
 from torch import nn
@@ -27,11 +24,10 @@ CHUNK = 500  # images evaluated at a time
 
 
 def run_seed(run: SeedRun[Complexity]) -> SeedResult:
-    """Train one network to the goal loss, and measure it there.
+    """Train one network to the goal loss, and measure it there, or where it stops at `max_steps`.
 
-    The loss over all training samples is evaluated every `check_every` updates. A run that does not
-    reach the goal within `max_steps` is measured where it stops. All points with the same dataset
-    and size share a seed's images; those with the same share of random labels also share labels.
+    All points with the same dataset and size share a seed's images; those with the same share of
+    random labels also share labels.
     """
     p = run.parameters
     own = p.mlp if p.model == "mlp" else p.vgg19

@@ -1,7 +1,4 @@
-"""Label alignment of the tangent kernel on easy and on difficult training examples.
-
-Source: baratin2021, Figures 4 and 13, Sections 3.4 and 3.5.
-"""
+"""baratin2021, Figures 4 and 13, Sections 3.4 and 3.5: easy and difficult training examples."""
 
 import torch
 
@@ -25,8 +22,7 @@ from feature_alignment.training.schedule import geometric
 def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """Train one MLP on easy and difficult examples together, and measure its kernel on both.
 
-    The training examples form the splits `easy` and `difficult`. The kernel is measured on the
-    first `kernel_samples` of each, and aligned with the labels used in training.
+    It is measured on the first `kernel_samples` of each, with the labels used in training.
     """
     p = run.parameters
     splits = draw_examples(run)

@@ -1,7 +1,4 @@
-"""Gradient descent on the disk dataset, and the tangent kernel's eigenfunctions during training.
-
-Source: baratin2021, Figures 1 and 10 and Appendix C.1.
-"""
+"""baratin2021, Figures 1 and 10, Appendix C.1: the disk dataset and the kernel's eigenfunctions."""
 
 import copy
 from functools import partial
@@ -26,11 +23,7 @@ KEPT = 20  # eigenfunctions saved: the paper compares the 20th eigenvalue with t
 
 
 def run_seed(run: SeedRun[Disk]) -> SeedResult:
-    """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
-
-    The training points x (n, 2), their labels y (n,) and the top eigenfunctions (20, m, m) are
-    saved, with m points per side.
-    """
+    """Train one network and decompose its tangent kernel on a grid at the scheduled steps."""
     p = run.parameters
     rng = run.stream("data")
     x, y = disk(p.samples, rng)

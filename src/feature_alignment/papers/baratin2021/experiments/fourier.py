@@ -1,7 +1,4 @@
-"""Eigenvectors of a random network's tangent kernel on equally spaced points, and their frequency.
-
-Source: baratin2021, Figure 8 and Appendix A.5.2.
-"""
+"""baratin2021, Figure 8, Appendix A.5.2: frequencies of a random network's kernel eigenvectors."""
 
 import numpy as np
 import scipy.fft
@@ -20,8 +17,7 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
     By default the kernel is centred over the n points: its n − 1 eigenfunctions have mean 0. The
-    cosine transform does not treat the interval as periodic. Eigenvalues (n − 1,), eigenfunctions
-    (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1) are saved.
+    cosine transform does not treat the interval as periodic.
     """
     p = run.parameters
     x = torch.tensor(np.linspace(0, 1, p.points)[:, None], device=run.device)  # (n, 1)

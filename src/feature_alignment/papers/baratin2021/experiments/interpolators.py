@@ -1,7 +1,4 @@
-"""Minimum-norm interpolators on rescaled random features, and norm-based complexity bounds.
-
-Source: baratin2021, Figure 9 and Appendix B.5.
-"""
+"""baratin2021, Figure 9, Appendix B.5: minimum-norm interpolators on rescaled random features."""
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -17,11 +14,7 @@ _TIE = 1e-9
 
 
 def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
-    """Interpolate many subsets of the points at each feature scale, in NumPy.
-
-    The column `scale` is the feature scaling factor c, empty for metrics over all scales. For each
-    c, the centred solutions in the plane (φ_1, φ_10), (subsets, 2), are saved.
-    """
+    """Interpolate many subsets of the points at each feature scale, in NumPy."""
     modes, squared = _features(run)
     # ψ_0 never changes sign, so the modes are counted from 0: y = sign ψ_1.
     y = np.where(modes[:, 1] > 0, 1.0, -1.0)

@@ -1,7 +1,4 @@
-"""Change of a network's outputs when its parameters move along singular or random directions.
-
-Source: baratin2021, Figure 7 and Appendix A.4.
-"""
+"""baratin2021, Figure 7, Appendix A.4: output changes along directions of the parameters."""
 
 import copy
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""SuperNat and gradient descent on noisy linear regression, for each choice of the constant κ.
-
-Source: baratin2021, Figure 5 and Section 4.1.2.
-"""
+"""baratin2021, Figure 5, Section 4.1.2: SuperNat and gradient descent on linear regression."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +16,7 @@ NOTHING_LEFT = 1e-3  # with less than this share of the noise unfitted, nothing 
 
 
 def run_seed(run: SeedRun[Supernat]) -> SeedResult:
-    """Draw one problem and train on it by every method at every learning rate, in NumPy.
-
-    The methods are gd, each choice of κ, and the controls: gd_decayed for the first κ, gd_decayed_κ
-    for the others. `late_noise_share` is omitted if no noise is left to learn (`NOTHING_LEFT`):
-    a method that has fitted the noise has nothing to freeze.
-    """
+    """Draw one problem and train on it by every method at every learning rate, in NumPy."""
     p = run.parameters
     sizes = p.samples, p.noise_features, p.noise_variance
     problem = noisy_regression(*sizes, run.stream("data"), p.projection)

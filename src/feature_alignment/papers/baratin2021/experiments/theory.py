@@ -1,7 +1,4 @@
-"""Numerical checks of the paper's statements and misprints, one random case for each seed.
-
-Source: baratin2021, Section 4.1 and Appendices A and B.
-"""
+"""baratin2021, Section 4.1, Appendices A and B: numerical checks of statements and misprints."""
 
 import itertools
 

@@ -54,13 +54,11 @@ def table(runs: Runs) -> FigureTable:
 
 
 def numbers(curve: curves.Curve) -> dict[str, float]:
-    """The quantities in the paper's claims about spectra, for one run and split.
+    """The quantities in the paper's claims about spectra (metrics.yaml), for one run and split.
 
-    They are defined in metrics.yaml. Eigenvalues are large before the first step; they fall within
-    ten to about a hundred iterations, and only then rise. Gains are therefore counted both from
-    step 0 and from the first measured step of the paper's axis, which begins at iteration 10. They
-    end at the last step and, if the training images are fitted, where they first are. Whether a
-    curve rises or falls is judged on means of three consecutive measurements.
+    Eigenvalues are large before the first step; they fall within ten to about a hundred iterations,
+    and only then rise. Gains are therefore counted both from step 0 and from the first measured
+    step of the paper's axis, which begins at iteration 10.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")

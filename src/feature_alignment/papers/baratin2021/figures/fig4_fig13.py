@@ -85,10 +85,7 @@ def depth_table(runs: Runs) -> FigureTable:
 
 
 def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
-    """Spearman correlation with depth of the numbers that summarise the curves, for each seed.
-
-    The numbers are those of `hierarchy_numbers` with their depth. A number that is the same at all
-    depths has trend 0.
+    """Spearman correlation with depth of the numbers of `hierarchy_numbers`, for each seed.
 
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
     """
@@ -136,11 +133,9 @@ def draw_depths(table: FigureTable) -> Picture:
 def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
     """Numbers that summarise how alignment on easy examples differs from that on difficult ones.
 
-    The definitions are this project's, see metrics.yaml. If the ratio of the alignments is still
-    above half its maximum at the last measured step, how long it would stay there is unknown: the
-    whole run counts, so that such runs tie at the top. Numbers ending in `_after_epoch` use the
-    curve from iteration `epoch` on, the end of the first epoch, before which deep networks are
-    slow. Comparisons of the two splits have the split "both".
+    The definitions are this project's, see metrics.yaml. Runs whose ratio is still high at the end
+    tie at the top; before `epoch`, the iteration that ends the first epoch, deep networks are slow.
+    Comparisons of the two splits have the split "both".
 
     Source: baratin2021, Section 3.4 ("the ratio between both alignments"), caption of Figure 13.
     """

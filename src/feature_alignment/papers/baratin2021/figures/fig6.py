@@ -72,13 +72,11 @@ def _point(panel: str, x: float, parameters: Complexity) -> Point:
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics with their panel and place in it, and how each measure correlates with the gap.
+    """All metrics with their panel and place in it, and how measures follow the gap (metrics.yaml).
 
-    `spearman_with_gap`, `rivals`, `only_named_follow` and `gap_range_over_noise` are defined in
-    metrics.yaml. The middle two are judged over a panel of MLP widths together with those of
-    corruption and channels. A panel of fewer than four networks decides nothing and does not count,
-    and only measures with a correlation in every panel that counts are judged; `remark` names the
-    panels that count and the measures left out.
+    `rivals` and `only_named_follow` are judged over a panel of MLP widths together with those of
+    corruption and channels, by the measures with a correlation in every panel that counts; `remark`
+    names these panels and the measures left out.
     """
     metrics = runs.metrics
     values = {panel: _values(metrics, panel) for panel in PANELS}

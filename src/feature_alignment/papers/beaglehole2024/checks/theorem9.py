@@ -1,7 +1,4 @@
-"""Theorem 9 in numbers: how far ρ of the second derivatives of NFM and AGOP is from 1.
-
-Source: beaglehole2024, Theorem 9.
-"""
+"""beaglehole2024, Theorem 9: how far ρ of the second derivatives of NFM and AGOP is from 1."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

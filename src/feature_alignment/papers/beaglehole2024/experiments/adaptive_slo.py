@@ -1,7 +1,4 @@
-"""Speed Limited Optimization that always speeds up the layer with the smallest UC-NFC.
-
-Source: beaglehole2024, Figure 12 and Appendix K.
-"""
+"""beaglehole2024, Figure 12, Appendix K: SLO that always speeds up the least aligned layer."""
 
 import torch
 

@@ -1,7 +1,4 @@
-"""Predicted and observed C-NFC at initialisation on the alignment reversing data set.
-
-Source: beaglehole2024, Figure 3, Section 4.4 and Appendices F and G.
-"""
+"""beaglehole2024, Figure 3, Section 4.4, Appendices F and G: the alignment reversing data set."""
 
 from functools import cache, partial
 
@@ -24,10 +21,6 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     """Predict and observe the correlation at every balance, for one draw of the data.
 
     All in float64: the data's singular values span six orders of magnitude, A and B their powers.
-
-    ρ is predicted from the moments of R averaged over sampled networks, and from their limits; the
-    similarities of (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity, that of XᵀX and XᵀYX, and the
-    moments are also recorded.
     """
     p, device = run.parameters, str(run.device)
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]

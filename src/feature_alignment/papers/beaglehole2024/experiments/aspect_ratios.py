@@ -1,7 +1,4 @@
-"""Predicted and observed C-NFC at initialisation of one hidden layer, for any n/d and k/d.
-
-Goes beyond beaglehole2024, Figure 3, which has n = d = k and the quadratic activation.
-"""
+"""Beyond beaglehole2024, Figure 3 (n = d = k, quadratic): C-NFC of one layer for any n/d, k/d."""
 
 from functools import partial
 
@@ -21,11 +18,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
-    """Predict and observe ρ for each pair ψ₁ = n/d, ψ₂ = k/d.
-
-    ρ is predicted to first order from the expected PTK and, for the quadratic activation, by free
-    probability from the limiting moments of R and from each network's own.
-    """
+    """Predict and observe ρ for each pair ψ₁ = n/d, ψ₂ = k/d (metrics.yaml)."""
     p, result = run.parameters, SeedResult()
     d, phi, variance = p.dimension, p.activation, p.weight_variance
     for psi1 in p.samples_ratios:

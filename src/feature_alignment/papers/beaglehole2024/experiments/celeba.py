@@ -1,7 +1,4 @@
-"""What a network that looks for eyeglasses attends to: diagonals of NFM, AGOP and WᵀQW.
-
-Source: beaglehole2024, Figure 16 and Appendices J and M.
-"""
+"""beaglehole2024, Figure 16, Appendices J and M: what a network that looks for glasses sees."""
 
 from functools import partial
 
@@ -22,11 +19,7 @@ from feature_alignment.training.losses import accuracy, mse
 
 
 def run_seed(run: SeedRun[CelebA]) -> SeedResult:
-    """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
-
-    Pearson's correlation compares diag F with diag G, and with diag WᵀQW for each random Q. The
-    diagonals, including the first Q's, are saved as images (height, width, channels).
-    """
+    """Train one network with labels ±1 and compare the diagonals of its first layer's matrices."""
     p, rng = run.parameters, run.stream("data")
     keys = f"experiments.{p.experiment}."
     faces = _balanced(run.dataset, "train", p.samples, rng, f"{keys}samples")
@@ -37,7 +30,7 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
 
     steps = p.epochs * (steps_per_epoch(len(x), p.batch_size) if p.batch_size else 1)
     scales = [p.first_layer_scale] + [1.0] * p.hidden_layers
-    model = relu_networks.new_network(run, [x.shape[1], *[p.width] * p.hidden_layers, 1], scales)
+    model = relu_networks.new_network(run, x.shape[1], 1, scales)
     recorder = train(
         model,
         x,

@@ -1,7 +1,4 @@
-"""Gradient descent on the chain-monomial task, and its first-layer feature matrices.
-
-Source: beaglehole2024, Figure 1, Section 2.1-2.2 and Appendix J.
-"""
+"""beaglehole2024, Figure 1, Section 2.1-2.2, Appendix J: gradient descent on the chain monomial."""
 
 from functools import partial
 
@@ -19,10 +16,7 @@ from feature_alignment.probes.feature_probe import FeatureProbe
 
 
 def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
-    """Train one network and compare F = WᵀW, G = WᵀKW, WᵀQW and the EGOP at the first layer.
-
-    The matrices Q have the spectrum of K. All four matrices, each (d, d), are saved.
-    """
+    """Train one network and compare F = WᵀW, G = WᵀKW, WᵀQW and the EGOP at the first layer."""
     p = run.parameters
     task = chain_task.draw_samples(run)
     x, _ = task["train"]

@@ -69,8 +69,7 @@ def layer_scales(scale: float, scaled: str, hidden_layers: int) -> list[float]:
 def new_network(run: SeedRun[ChainParameters], scales: Sequence[float]) -> MLP:
     """A network of the task's size, see `relu_networks`."""
     p = run.parameters
-    sizes = [p.dimension, *[p.width] * p.hidden_layers, 1]
-    return relu_networks.new_network(run, sizes, scales, p.initialisation)
+    return relu_networks.new_network(run, p.dimension, 1, scales, p.initialisation)
 
 
 def train_network(

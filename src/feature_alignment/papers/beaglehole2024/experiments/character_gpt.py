@@ -1,7 +1,4 @@
-"""Feature correlations of a small character-level transformer's attention layers.
-
-Source: beaglehole2024, Figures 2D and 15B, Appendix J.
-"""
+"""beaglehole2024, Figures 2D and 15B, Appendix J: a character-level transformer's attention."""
 
 import numpy as np
 import torch
@@ -25,11 +22,7 @@ CHUNK = 32  # texts measured at a time: attention over 256 characters takes memo
 
 
 def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
-    """Train one network to predict the next character, with nanoGPT's settings except Adam's.
-
-    Losses are in nats per character, on `loss_samples` texts each; query, key and value layers are
-    measured by `FeatureProbe` on `probe_samples` training texts.
-    """
+    """Train one network to predict the next character, with nanoGPT's settings except Adam's."""
     p = run.parameters
     train_texts = _texts(run, "train")
     measured = {

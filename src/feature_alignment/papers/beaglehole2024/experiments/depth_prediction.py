@@ -1,7 +1,4 @@
-"""First-order predictions of the C-NFC at initialisation with two layers, and observed values.
-
-Source: beaglehole2024, Figure 7 and Appendices E and J.
-"""
+"""beaglehole2024, Figure 7, Appendices E and J: the C-NFC at initialisation with two layers."""
 
 from functools import partial
 
@@ -28,12 +25,7 @@ LINEARISED = {"relu": "relu_linearised"}
 
 
 def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
-    """Predict and observe ρ of the first layer for each decay rate of the data's spectrum.
-
-    ρ is predicted from the expected PTK at infinite width, for ReLU also with φ′ linearised, and
-    for each width with E[𝒦²], averaged over the networks, in place of E[𝒦]². The effective rank of
-    the expected PTK and its similarity to its own square are also recorded.
-    """
+    """Predict and observe ρ of the first layer for each decay rate (metrics.yaml)."""
     p, result = run.parameters, SeedResult()
     variance = VARIANCES[p.initialisation]
     for alpha in p.decay_rates:

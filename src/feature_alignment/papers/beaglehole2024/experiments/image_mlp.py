@@ -1,7 +1,4 @@
-"""Feature correlations of fully connected networks on image datasets, epoch by epoch.
-
-Source: beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J.
-"""
+"""beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J: fully connected networks on images."""
 
 from feature_alignment.papers.beaglehole2024.experiments import image_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP
@@ -10,8 +7,8 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 def run_seed(run: SeedRun[ImageMLP]) -> SeedResult:
     """Train one network from PyTorch's default initialisation, without biases; see `image_task`."""
-    p = run.parameters
     task = image_task.draw_samples(run)
     x, y = task["train"]
-    model = relu_networks.new_network(run, [x[0].numel(), *[p.width] * p.hidden_layers, y.shape[1]])
-    return image_task.train_network(run, model, task, relu_networks.hidden_layers(p.hidden_layers))
+    model = relu_networks.new_network(run, x[0].numel(), y.shape[1])
+    layers = relu_networks.hidden_layers(run.parameters.hidden_layers)
+    return image_task.train_network(run, model, task, layers)

@@ -68,14 +68,11 @@ def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
 def train_network(
     run: SeedRun[ImageParameters], model: nn.Module, task: Splits, layers: Sequence[str]
 ) -> SeedResult:
-    """Train by stochastic gradient descent and measure the layers after whole epochs.
+    """Train by stochastic gradient descent and measure the layers; `step` counts epochs.
 
-    `FeatureProbe` measures on the first `probe_samples` training images at the start, after the
-    first epoch and after every `measure_every`-th; in the rows, `step` counts epochs. If
-    `first_epoch_rate` is given, an epoch at that learning rate precedes the `epochs` others, as in
-    the released code. A network that diverges after its first epoch is kept up to its last
-    measurement and marked by the metric `diverged_after`: at the paper's learning rates one seed
-    may diverge while others do not.
+    A network that diverges after its first epoch is kept up to its last measurement and marked by
+    the metric `diverged_after`: at the paper's learning rates one seed may diverge while others do
+    not.
 
     Source: beaglehole2024, Figures 2 and 13-15 and Appendix J.
 

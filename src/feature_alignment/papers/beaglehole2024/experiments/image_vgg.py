@@ -1,7 +1,4 @@
-"""Feature correlations of a convolutional network on CIFAR-10, epoch by epoch.
-
-Source: beaglehole2024, Figures 2C and 15A, Appendix J.
-"""
+"""beaglehole2024, Figures 2C and 15A, Appendix J: a convolutional network on CIFAR-10."""
 
 from torch import nn
 
@@ -12,10 +9,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
-    """Train one VGG-11 without batch norm or biases, from PyTorch's default initialisation.
-
-    The convolutions ("features.…") and the hidden linear layers ("head.…") are measured.
-    """
+    """Train one VGG-11 without batch norm or biases, and measure all its layers but the last."""
     p, task = run.parameters, image_task.draw_samples(run)
     shape, options = task["train"][0][0].shape, {"head": "two_hidden", "dropout": p.dropout}
     model = image_classifier(run, "vgg11", shape, p.base_width, bias=False, **options)

@@ -22,12 +22,7 @@ DIMENSIONS = (16, 32, 64, 128)  # input dimensions d for statements about growin
 
 
 def run_seed(run: SeedRun[Propositions]) -> SeedResult:
-    """Measure how much the two sides of each statement differ, relative to their size.
-
-    For Propositions 2, 3 and 12 this is the largest difference over layers; for Proposition 16,
-    ratios of norms and cosines of formula and Monte Carlo mean, by width. Eq. 10 and the proof of
-    Theorem 9 are checked by dimension, the EGOP by the chain's length (column `rank`).
-    """
+    """Measure how much the two sides of each statement differ (metrics.yaml)."""
     p, result = run.parameters, SeedResult()
     for rank in CHAIN_LENGTHS:
         egop = sampled.egop_of_chain(rank, p.dimension, run.stream(f"egop/{rank}"))

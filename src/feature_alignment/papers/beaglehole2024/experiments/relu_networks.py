@@ -1,6 +1,7 @@
 """ReLU networks without biases, their layers, and samples to train them on."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,7 +10,6 @@ from feature_alignment.errors import UserError
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import agop_diagonal, nfm_diagonal
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.training.speed_limited import SpeedLimited, groups_by_layer
 
@@ -19,20 +19,21 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 def new_network(
-    run: SeedRun[Parameters],
-    sizes: Sequence[int],
-    layer_scales: Sequence[float] | None = None,
+    run: SeedRun[Any],
+    inputs: int,
+    outputs: int,
+    scales: Sequence[float] | None = None,
     init: str = "pytorch",
 ) -> MLP:
-    """A new fully connected network with given sizes of inputs, hidden layers and outputs.
+    """A new fully connected network with the run's hidden layers.
 
-    `layer_scales` are factors on the initialisation, input to readout.
+    `scales` are factors on the initialisation, input to readout.
 
     Source: beaglehole2024, eq. 1 and Appendix J.
     """
-    first, *hidden, last = sizes
+    hidden = [run.parameters.width] * run.parameters.hidden_layers
     generator = run.torch_stream("init")
-    model = MLP(first, hidden, last, "relu", False, generator, init, layer_scales, dtype=run.dtype)
+    model = MLP(inputs, hidden, outputs, "relu", False, generator, init, scales, dtype=run.dtype)
     return model.to(run.device)
 
 

@@ -1,7 +1,4 @@
-"""Gradient descent and Speed Limited Optimization on the chain-monomial task.
-
-Source: beaglehole2024, Figures 4 and 11, Section 5 and Appendix J.
-"""
+"""beaglehole2024, Figures 4 and 11, Section 5, Appendix J: SLO on the chain-monomial task."""
 
 import torch
 
@@ -16,11 +13,7 @@ from feature_alignment.training.schedule import every
 
 
 def run_seed(run: SeedRun[SLO]) -> SeedResult:
-    """Train one network for each initialisation scale (column `scale`), on the same samples.
-
-    The first layer's NFM and AGOP after the last step, each (d, d), are saved as
-    `scale<s>/nfm/step<t>` and so on.
-    """
+    """Train one network for each initialisation scale (column `scale`), on the same samples."""
     p = run.parameters
     task = chain_task.draw_samples(run)
     x, _ = task["train"]

@@ -1,7 +1,4 @@
-"""Feature correlations on the chain-monomial task for several initialisation scales and spectra.
-
-Source: beaglehole2024, Figures 5, 6 and 8-10, Appendices D, H and J.
-"""
+"""beaglehole2024, Figures 5, 6, 8-10, Appendices D, H, J: initialisation scales and spectra."""
 
 import torch
 

@@ -1,7 +1,4 @@
-"""Gradient descent and Speed Limited Optimization on photographed house numbers.
-
-Source: beaglehole2024, Figure 17 and Appendix J and M.
-"""
+"""beaglehole2024, Figure 17, Appendices J and M: gradient descent and SLO on house numbers."""
 
 from functools import partial
 
@@ -20,12 +17,7 @@ from feature_alignment.training.schedule import every
 
 
 def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
-    """Train one network, and measure its layers' feature correlations after whole epochs.
-
-    In the rows, `step` counts epochs. The diagonals of the first layer's last NFM and AGOP are
-    saved as images (height, width, channels). Their contrast would be 0 for a network that weights
-    all pixels equally; their correlation is Pearson's, as in Figure 16.
-    """
+    """Train one network, and measure its layers' correlations; in the rows, steps count epochs."""
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
     keys = f"experiments.{p.experiment}."
     images, classes = dataset.draw("train", p.samples, rng, f"{keys}samples")
@@ -35,9 +27,8 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     labels = (torch.tensor(part) for part in (classes, test_classes))
     shift = 0.0 if p.centred_targets else 1 / outputs
     y, y_test = (image_task.centred_one_hot(part, outputs).to(x) + shift for part in labels)
-    sizes = [x.shape[1], *[p.width] * p.hidden_layers, outputs]
     scales = [p.initial_scale] * (p.hidden_layers + 1)
-    model = relu_networks.new_network(run, sizes, scales, p.initialisation)
+    model = relu_networks.new_network(run, x.shape[1], outputs, scales, p.initialisation)
     if p.optimizer == "gd":
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     else:

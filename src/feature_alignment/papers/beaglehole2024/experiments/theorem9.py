@@ -1,7 +1,4 @@
-"""The C-NFC at initialisation for data on the sphere, in growing dimension.
-
-Source: beaglehole2024, Theorem 9.
-"""
+"""beaglehole2024, Theorem 9: the C-NFC at initialisation, on the sphere in growing dimension."""
 
 from functools import partial
 
@@ -17,10 +14,7 @@ METRIC = "one_minus_correlation"
 
 
 def run_seed(run: SeedRun[Theorem9]) -> SeedResult:
-    """Measure 1 − ρ with the infinite-width kernel, by dimension, sample size and target.
-
-    For one dimension, also with a wide network: `method` says how its initial outputs become zero.
-    """
+    """Measure 1 − ρ with the infinite-width kernel, for one dimension also with a wide network."""
     p, result = run.parameters, SeedResult()
     for d in p.dimensions:
         for size, rule in check.SAMPLE_SIZES.items():

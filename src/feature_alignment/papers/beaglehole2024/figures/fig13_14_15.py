@@ -23,10 +23,7 @@ def table(runs: Runs) -> FigureTable:
 
 
 def excess_table(runs: Runs) -> FigureTable:
-    """The same, and C-NFC minus UC-NFC (`centred_excess`).
-
-    `centred_excess_mean` is its mean over layers and measurements of a network.
-    """
+    """The same, and C-NFC minus UC-NFC, `centred_excess` (metrics.yaml)."""
     frame = networks.trajectories(runs)
     excess = networks.centred_excess(frame)
     group = ["point", "network", "dataset", "settings", "seed", "split"]

@@ -25,14 +25,9 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """Correlations over training, and the quantities in the claims.
+    """Correlations over training, and the quantities in the claims (metrics.yaml).
 
-    The suffixes `_early` and `_late` denote a metric's values at the two ends that `ends` takes.
-    `centred_excess` is C-NFC minus UC-NFC; `depth_gain_early` is its early value in a network's
-    last layer (last block) minus that in its first; `converged_share` is the share of a network's
-    layers (and datasets) in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the
-    point "mean", and `remark` names the datasets that they lack. If some datasets are real,
-    averages and shares use only those.
+    If some datasets are real, averages and shares use only those.
     """
     rows = rows_where(runs.metrics, metric=[*networks.MEASURES, DIVERGED])
     rows = rows[~rows["layer"].str.startswith("head.")]  # for VGG-11, convolutions only
@@ -112,7 +107,6 @@ def draw(table: FigureTable) -> Picture:
 
 
 def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
-    """Means over datasets by layer, early and late."""
     rows = rows_where(frame, point="mean", settings=SETTINGS["mlp"])
     layers = networks.layers_of(rows, "layers.")
     numbers = dict(zip(layers, range(1, len(layers) + 1), strict=True))

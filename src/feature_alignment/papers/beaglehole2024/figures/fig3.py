@@ -103,7 +103,12 @@ def draw(table: FigureTable) -> Picture:
         for ax in row[:2]:
             ax.set(ylim=(0, 1.03), box_aspect=1)
         row[0].set_ylabel(f"{title}\ncorrelation ρ")
-        row[2].set_title(_agreement(table, name))
+        r2, error = (
+            table.values(metric, point=name).item()
+            for metric in ("scatter_r2", "largest_error_of_mean")
+        )
+        # For a flat curve R² says nothing: it compares the error with the curve's variance.
+        row[2].set_title((f"$R^2$ = {r2:.3f}" if r2 > 0 else "flat") + f", error ≤ {error:.3f}")
     axes[0, 0].set_title("predicted")
     axes[0, 1].set_title("observed")
     panel_letters(*axes[:, 0])
@@ -111,13 +116,6 @@ def draw(table: FigureTable) -> Picture:
         ax.set_xlabel("balance γ")
     axes[-1, 2].set_xlabel("predicted ρ")
     return figure
-
-
-def _agreement(table: FigureTable, point: str) -> str:
-    r2 = table.values("scatter_r2", point=point).item()
-    error = table.values("largest_error_of_mean", point=point).item()
-    # For a flat curve R² says nothing: it compares the error with the curve's variance.
-    return (f"$R^2$ = {r2:.3f}, " if r2 > 0 else "flat, ") + f"error ≤ {error:.3f}"
 
 
 def _draw_draws(ax: Axes, rows: pd.DataFrame, metric: str, colour: str) -> None:

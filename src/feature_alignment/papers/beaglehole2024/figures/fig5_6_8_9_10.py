@@ -159,7 +159,6 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
 def _draw_scales(
     ax: Axes, rows: pd.DataFrame, looks: Mapping[float, Mapping[str, Any]], marker: str = ""
 ) -> None:
-    """One curve for each initialisation scale present."""
     for scale in sorted(rows["scale"].unique(), reverse=True):
         label, curve = None if marker else f"{scale:g}", rows_where(rows, scale=scale)
         draw_curve(ax, curve, label=label, marker=marker, markevery=0.08, **looks[scale])

@@ -36,11 +36,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, and for each point, width and draw how predicted and observed ρ compare.
-
-    Derived metrics are defined in metrics.yaml. If `error_over_constant` is below 1, the prediction
-    is closer to the observed curve than the curve's own mean is.
-    """
+    """All metrics, and how predicted and observed ρ compare at each width (metrics.yaml)."""
     metrics = runs.metrics
     parts = [metrics]
     group = ["point", "activation", "target"]

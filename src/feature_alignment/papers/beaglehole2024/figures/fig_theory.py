@@ -50,12 +50,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, and their rates in the dimension.
-
-    `<metric>_slope` is the slope of log(metric) against log d, by least squares over all
-    dimensions, if there are at least two and the metric is positive. `extent` marks the rows of the
-    largest dimension for each kernel, sample size and target, and of the largest width.
-    """
+    """All metrics, with their extent, and their rates in the dimension (metrics.yaml)."""
     metrics = runs.metrics
     metrics["extent"] = ""
     growing = rows_where(metrics, metric=GROWING)

@@ -1,8 +1,6 @@
 """Runs, tables and drawing shared by Figures 2 and 13-15 of beaglehole2024.
 
-The two settings are those of the paper's text and those of its released code, which multiplies the
-learning rate by classes/10 and begins with an epoch at learning rate 1e-4; there is no released
-code for the transformer.
+metrics.yaml describes the settings; there is no released code for the transformer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,10 +110,7 @@ def without_diverged(frame: pd.DataFrame, *, by: str = "point") -> pd.DataFrame:
 
 
 def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
-    """C-NFC minus UC-NFC after the start, as metric `centred_excess`.
-
-    The column `series` distinguishes the values of one seed: point, layer and step.
-    """
+    """C-NFC minus UC-NFC after the start, as the metric `centred_excess` (metrics.yaml)."""
     frame = without_diverged(frame)
     index = ["point", "network", "dataset", "settings", "seed", "layer", "split", "step"]
     uncentred, centred = (

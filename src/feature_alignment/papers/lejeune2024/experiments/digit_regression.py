@@ -1,7 +1,4 @@
-"""Regression of linear and binarised targets on two digit classes, and the adapted kernel.
-
-Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
-"""
+"""lejeune2024, Figures 1 and 3, Section 3.2, Appendix B.1: regression on two digit classes."""
 
 import math
 from typing import Any
@@ -27,8 +24,7 @@ from feature_alignment.training.losses import mse
 def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     """Train one network on one kind of target and measure its adapted kernel.
 
-    Both kinds of target share images, initial weights and the linear function. Vectors over the
-    kernel samples, and for seed 0 the kernels themselves, are saved in order of the target y.
+    Both kinds of target share images, initial weights and the linear function.
 
     Raises:
         TrainingDivergedError: if a kernel is zero (no unit is active) or not finite after training.

@@ -1,7 +1,4 @@
-"""Measures of the adapted kernel and of the feature transformation that yields it.
-
-Source: lejeune2024, Sections 2.2, 3.1, 3.2 and 4.
-"""
+"""lejeune2024, Sections 2.2, 3.1, 3.2, 4: measures of the adapted kernel and its transformation."""
 
 from collections.abc import Mapping
 

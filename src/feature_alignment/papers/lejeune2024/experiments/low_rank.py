@@ -28,12 +28,7 @@ LARGE = 10  # factor that takes the targets beyond most of the penalty's quadrat
 
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
-    """Fit one task by each model (column `model`) from the same initial network.
-
-    The solvers also fit noisy targets (`-noisy`). On the single index one fits targets so large
-    that hardly more than the penalty's tail acts (`tail`); on the digits, targets linear in the
-    last features of another random network (`solver-linear`) or of this one (`solver-own`).
-    """
+    """Fit one task by each model (column `model`, metrics.yaml) from the same initial network."""
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
     task = _Task(*(part.to(run.device, torch.float32) for part in parts))
@@ -140,7 +135,6 @@ def _train(
 
 
 def _weights(network: nn.Sequential) -> dict[str, torch.Tensor]:
-    """The weights of the linear layers by name."""
     layers = network.named_children()
     return {name: layer.weight.detach() for name, layer in layers if isinstance(layer, nn.Linear)}
 

@@ -1,7 +1,4 @@
-"""Test error against training-set size for fixed, adaptive and learned tangent features.
-
-Source: lejeune2024, earlier version, Figure 4, and released code.
-"""
+"""lejeune2024, earlier version, Figure 4, and released code: test error by training-set size."""
 
 import time
 from collections import Counter
@@ -32,9 +29,7 @@ CHUNK = 500
 
 
 def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
-    """Train one kind of model on every training-set size.
-
-    The kinds of model share initial weights and samples; the column `n` is the size.
+    """Train one kind of model on every training-set size; all share samples and initial weights.
 
     Raises:
         UserError: if the dataset has too few images.

@@ -9,11 +9,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[Theory]) -> SeedResult:
-    """Check every statement on one random network, inputs and targets.
-
-    The problem is tiny: it is solved on the CPU, in float64. Column `form` distinguishes a printed
-    formula from the corrected one. Checks that do not depend on the seed come with seed 0 only.
-    """
+    """Check every statement on one random problem; what does not depend on the seed, for seed 0."""
     p = run.parameters
     problem = theorems.random_problem(run.seed, p)
     checks = [

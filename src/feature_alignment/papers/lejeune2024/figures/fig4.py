@@ -115,7 +115,6 @@ def _draw_panel(ax: Axes, errors: pd.DataFrame) -> None:
 
 
 def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
-    """Draw the published values at the sizes shown."""
     sizes = set(errors["n"])
     for place, (model, values) in enumerate(PUBLISHED.items(), start=-1):
         for n in sizes & set(values):

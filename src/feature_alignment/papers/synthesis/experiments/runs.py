@@ -59,10 +59,9 @@ class Task(NamedTuple):
 
 
 def run_seed(run: SeedRun[Runs]) -> SeedResult:
-    """Train one network, possibly with a share of random labels.
+    """Train one network; the three probes measure on the first training samples.
 
-    A seed has the same samples and initial weights for every optimizer and share. The three probes
-    measure on the first training samples.
+    A seed has the same samples and initial weights for every optimizer and share of random labels.
     """
     p, own = run.parameters, _own(run)
     task = text_task(run) if p.network == "gpt" else image_task(run)
