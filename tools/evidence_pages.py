@@ -30,8 +30,8 @@ verdicts, [deviations](deviations.md) why a claim came out as it did.
 - **Ours**: what the criterion in `claims.yaml` bounds (a value, ratio, difference, correlation or
   logarithm), as mean ± standard deviation over seeds.
 - **(ours)** behind a verdict: a control or question of our own, counted separately.
-- **Close**: the deciding value is within one standard error of its bound, so that other seeds could
-  well turn the verdict.
+- **Close**: the deciding value is within one standard error of its bound, or of where *partly*
+  ends, so that other seeds could well turn the verdict.
 - **Readings**: in how many readings of the settings that a text leaves open the claim holds, of
   those whose networks learn the task. The size follows if it is another one. *Not in ours* says
   that the claim does not hold in our own reading at the multiverse's sizes, which are smaller.
@@ -110,7 +110,8 @@ def weak(verdicts: pd.DataFrame) -> str:
         "\nA statement that can be read in several ways counts once for each. "
         f"{len(means)} verdicts are judged by a mean: {one} of them rest on one network, or on one "
         f"statistic of several networks, and in {close} more the deciding value is within one "
-        "standard error of its bound (marked *close* in the list of all claims).\n"
+        "standard error of its bound, or of where *partly* ends (marked *close* in the list of all "
+        "claims).\n"
     )
 
 

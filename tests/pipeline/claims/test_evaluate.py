@@ -45,6 +45,10 @@ def verdict(criterion, values, **changes):
         (ABOVE, [0.52, 0.7], False),
         (ABOVE, [0.3, 0.52], True),
         (ABOVE, [0.51], False),
+        (ABOVE, [0.35, 0.41], True),  # the mean is 0.005 above where partly ends
+        (ABOVE, [0.33, 0.39], True),  # and 0.015 below, with a standard error of 0.03
+        (ABOVE, [0.42, 0.45], False),
+        (NEAR, [0.68, 0.74], True),  # the mean is 0.0125 above where partly ends
         (NEAR, [0.9, 0.76], True),  # the mean is 0.83, 0.007 below what is near the paper's 0.93
         (NEAR, [0.92, 0.94], False),
     ],

@@ -121,7 +121,9 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
     else:
         nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
         found = rules.judge_size(mean, keeps(claim, mean), nearer, claim.from_one, demand)
-    if min(abs(mean - end) for end in _zone(claim, values)) < error:
+    low, high = _zone(claim, values)
+    # Where `reproduced` ends, and where `partly` does.
+    if min(abs(mean - end) for end in (low, high, *_ends_of_partly(claim, low, high))) < error:
         return replace(found, reason=f"{found.reason}; {CLOSE}, {error:.2g}")
     return found
 
@@ -146,6 +148,19 @@ def _zone(claim: Claim, values: pd.Series) -> tuple[float, float]:
     number, single = cast(float, claim.paper_value), claim.single_network
     reach, _ = rules.near_reach(values, number, claim.half_unit, claim.from_one, single)
     return number - reach, number + reach
+
+
+def _ends_of_partly(claim: Claim, low: float, high: float) -> tuple[float, float]:
+    """How far `partly` reaches, given the ends of `reproduced`."""
+    if claim.criterion.comparator == "near":
+        number = cast(float, claim.paper_value)
+        missed = rules.partly_reach(number, claim.from_one)
+        return min(low, number - missed), max(high, number + missed)
+    below, above = (
+        rules.partly_reach(end, claim.from_one) if math.isfinite(end) else 0.0
+        for end in (low, high)
+    )
+    return low - below, high + above
 
 
 def _band(claim: Claim) -> tuple[float, float]:

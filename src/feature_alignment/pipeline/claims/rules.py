@@ -21,8 +21,9 @@ for the paper's one value, that over all our single values. *Partly* within 25 %
 by at most 25 % of it. A bound of 0 is a direction: no mean is partly on its other side.
 
 Verdicts by the mean need no minimum of seeds: one network can decide them. The reason notes it if
-the mean is within one standard error of what decides. Each pair of seed and dataset counts as a
-unit, though seeds of one dataset mostly agree: the sign test then says less than its level.
+the mean is within one standard error of where *reproduced* or *partly* ends. Each pair of seed and
+dataset counts as a unit, though seeds of one dataset mostly agree: the sign test then says less
+than its level.
 
 Percentages are of the number or bound; with `from_one`, of its distance from 1 if that is less: for
 cosines, correlations and shares, which end there, and for ratios said to be 1.
@@ -133,7 +134,7 @@ def judge_number(
     reason = f"the mean {mean:.4g} is {distance:.2g} from the paper's {paper:g}"
     if at_most(distance, reach):
         return Finding(Outcome.REPRODUCED, f"{reason}, within {reach:.2g} ({of})")
-    partly = at_most(distance, PARTLY * _scale(paper, from_one))
+    partly = at_most(distance, partly_reach(paper, from_one))
     reason += f", beyond {reach:.2g} ({of})" + (f", within {100 * PARTLY:g} %" if partly else "")
     return Finding(Outcome.PARTLY if partly else Outcome.NOT_REPRODUCED, reason)
 
@@ -155,10 +156,15 @@ def judge_size(mean: float, holds: bool, bound: float, from_one: bool, demand: s
     """A size: whether the mean meets the criterion or how far it misses the (nearer) bound."""
     if holds:
         return Finding(Outcome.REPRODUCED, f"the mean {mean:.4g} is {demand}")
-    reason, allowed = f"the mean {mean:.4g} is not {demand}", PARTLY * _scale(bound, from_one)
+    reason, allowed = f"the mean {mean:.4g} is not {demand}", partly_reach(bound, from_one)
     if allowed > 0 and at_most(abs(mean - bound), allowed):
         return Finding(Outcome.PARTLY, f"{reason}, but misses it by less than {100 * PARTLY:g} %")
     return Finding(Outcome.NOT_REPRODUCED, reason)
+
+
+def partly_reach(number: float, from_one: bool) -> float:
+    """The distance from a number or bound up to which a mean that misses it is partly there."""
+    return PARTLY * _scale(number, from_one)
 
 
 def _scale(number: float, from_one: bool) -> float:

@@ -137,3 +137,21 @@ def test_trends_with_depth_are_rank_correlations():
         "onset_step_depth_spearman": pytest.approx(0.5),
         "rise_decades_depth_spearman": 0,
     }
+
+
+def test_a_trend_says_which_depths_it_lacks():
+    frame = pd.DataFrame(
+        {"point": ["depth2", "depth4", "depth8"], "depth": [2.0, 4.0, 8.0]}
+        | {"step": 10, "layer": "all", "split": "both"}
+    )
+    table = pd.concat(
+        [
+            frame.assign(seed=0, metric="rise_decades", value=[0.0, 1.0, 2.0]),
+            frame[1:].assign(seed=0, metric="rise_rate", value=[1.0, 2.0]),
+            frame.assign(seed=1, metric="rise_rate", value=[1.0, 3.0, 2.0]),
+        ]
+    )
+    found = fig4_fig13.depth_trends(table).set_index(["metric", "seed"])["remark"]
+    remark = "without depth 2 in some seeds, where rise_rate has no value"
+    assert found["rise_rate_depth_spearman", 0] == remark
+    assert found.drop(("rise_rate_depth_spearman", 0)).isna().all()

@@ -160,5 +160,15 @@ def test_last_features_fit_as_least_squares_do():
         a @ b / np.linalg.norm(a) / np.linalg.norm(b)
         for a, b in zip([*fits, fits[1]], [y, np.sign(y), y], strict=True)
     ]
-    found = last_features(torch.from_numpy(z @ z.T), torch.from_numpy(y))
+    found = last_features(torch.from_numpy(z), torch.from_numpy(y))
     assert list(found.values()) == pytest.approx(cosines)
+
+
+def test_last_features_that_are_nearly_alike_fit_as_well_as_others():
+    z = draw(7)["layers.0.bias"].float()
+    z[:, 1] = z[:, 0] + 3e-4 * z[:, 1]  # the square of 3e-4 is below the rounding of kernels
+    y = torch.linspace(-1, 1.3, N, dtype=torch.float64)
+    found = last_features(z, y)
+    fit = z.numpy() @ np.linalg.lstsq(z.numpy().astype(float), y.numpy())[0]
+    cosine = fit @ y.numpy() / np.linalg.norm(fit) / float(y.norm())
+    assert found["last_features_target_cosine"] == pytest.approx(cosine, abs=1e-6)

@@ -87,16 +87,23 @@ def depth_table(runs: Runs) -> FigureTable:
 def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     """Spearman correlation with depth of the numbers of `hierarchy_numbers`, for each seed.
 
+    A number that is the same at all depths has trend 0. `remark` names the depths that lack a
+    number and so are not in its trend.
+
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
     """
     common = {"point": "comparison", "step": summed["step"].max(), "layer": "all"}
     rows = []
+    depths = summed.groupby("seed")["depth"].agg(set)
     for (split, metric, seed), group in summed.groupby(["split", "metric", "seed"]):
         if metric not in RANKED.get(str(split), ()):
             continue
         differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
         value = group["depth"].rank().corr(group["value"].rank()) if differs else 0.0
         own = {"seed": seed, "split": split, "metric": f"{metric}_depth_spearman", "value": value}
+        if missing := sorted(depths[seed] - {*group["depth"]}):
+            names = ", ".join(f"{depth:.0f}" for depth in missing)
+            own["remark"] = f"without depth {names} in some seeds, where {metric} has no value"
         rows.append(common | own)
     return pd.DataFrame(rows)
 

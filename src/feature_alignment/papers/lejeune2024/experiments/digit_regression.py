@@ -69,10 +69,12 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     double = (totals["adapted"].double(), totals["initial"].double(), target.double())
     change = {name: average[name] - phi for name, phi in first.items()}
     residual = (y[shown][order] - start)[:, 0]
+    # The gradient of the one output with respect to the last layer: z(x), and 1 for its bias.
+    z = torch.cat([phi for name, phi in first.items() if name.startswith(f"{last}.")], dim=1)
     for metric, value in {
         "loss": evaluate(model, x, y, {"loss": mse})["loss"],
         **kernel_measures.parts_of_prediction(average, moved, last, target, residual),
-        **kernel_measures.last_features(kernels["initial"].layers[last], target.double()),
+        **kernel_measures.last_features(z, target.double()),
         **kernel_measures.locate(*double),
         **kernel_measures.transformation(totals["initial"], change, residual),
     }.items():

@@ -13,7 +13,8 @@ from feature_alignment.pipeline.run import SeedResult
 Features = Mapping[str, torch.Tensor]
 """Tangent features (n, entries) with respect to each parameter, by its name."""
 ROUNDING = 1e-6
-"""For kernels of float32 features: eigenvalues below this share of the largest count as zero."""
+"""In float32, eigenvalues of kernels and singular values of features below this share of the
+largest count as zero."""
 
 
 def kernel_of(features: Features) -> TangentKernel:
@@ -111,15 +112,17 @@ def parts_of_prediction(
     }
 
 
-def last_features(kernel: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
+def last_features(features: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
     """How well linear functions of the final layer's features z(x) fit y and sign y, as cosines.
 
-    `kernel` is z(x)ᵀz(x′), (n, n), and `y` is (n,), float64. A kernel of full rank fits any y.
+    `features` has the rows z(x), (n, k), and `y` is (n,), float64. Features of rank n fit any y.
     Source: lejeune2024, Section 3.2.
     """
-    kernel, sign = kernel.double(), torch.sign(y)
-    white = _whitening(kernel)
-    linear, binarised = (kernel @ (white @ (white.T @ target)) for target in (y, sign))
+    # Of the features, not of their kernel: in float32 its eigenvalues, the squares of these
+    # singular values, drown in rounding for directions that fit a good part of sign y.
+    directions, sizes, _ = torch.linalg.svd(features.double(), full_matrices=False)
+    directions, sign = directions[:, sizes > ROUNDING * sizes[0]], torch.sign(y)
+    linear, binarised = (directions @ (directions.T @ target) for target in (y, sign))
     return {
         "last_features_target_cosine": cosine_similarity(linear, y),
         "last_features_sign_cosine": cosine_similarity(binarised, sign),
