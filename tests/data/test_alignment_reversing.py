@@ -124,7 +124,7 @@ def test_the_literal_spike_makes_matrices_rank_one_in_effect():
 
 
 def test_unknown_reading():
-    with pytest.raises(UserError, match="reading: unknown 'sqare'; did you mean 'square'"):
+    with pytest.raises(UserError, match="reading: 'sqare' is unknown; did you mean 'square'"):
         draw(0.5, reading="sqare")
 
 

@@ -29,7 +29,7 @@ from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layou
 from feature_alignment.adaptive.penalised_interpolation import Interpolation, minimise_penalty
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_choice
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.mlp import MLP
 
@@ -242,20 +242,14 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name}: {value!r}; a {what} of at least {least} is needed.")
 
     def _structure(self, readout: str) -> Structure:
+        check_choice("structure", self.structure, STRUCTURES)
         penalty = _penalty("penalty", self.penalty)
         if self.structure == "layers":
             output = self.penalty if self.output_penalty is None else self.output_penalty
             return LayerStructure(penalty, _penalty("output_penalty", output), readout)
         if self.output_penalty is not None:
             raise ValueError("output_penalty: only the structure 'layers' has an output side.")
-        if self.structure == "diagonal":
-            return Diagonal(penalty)
-        if self.structure == "none":
-            return Structureless(penalty)
-        raise ValueError(
-            f"structure: {self.structure!r} is not a structure; "
-            f"{suggestion(self.structure, STRUCTURES)}."
-        )
+        return Diagonal(penalty) if self.structure == "diagonal" else Structureless(penalty)
 
     def _random_start(self, structure: Structure, best: Matrices, number: int) -> Transformation:
         """The best M for random coefficients, each layer's of the norm of the best ones so far."""
@@ -303,6 +297,5 @@ def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
 def _penalty(key: str, penalty: str | Penalty | Callable[[np.ndarray], np.ndarray]) -> Penalty:
     if callable(penalty):
         return penalty
-    if not isinstance(penalty, str) or penalty not in PENALTIES:
-        raise ValueError(f"{key}: {penalty!r} is not a penalty; {suggestion(penalty, PENALTIES)}.")
+    check_choice(key, penalty, PENALTIES)
     return PENALTIES[penalty]

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_choice
 
 READINGS = ("tempered", "square", "compact", "rounded")
 
@@ -51,8 +51,7 @@ class AlignmentReversing:
         delta: float = 1e-3,
         label_shift: float = 1e-5,
     ) -> None:
-        if reading not in READINGS:
-            raise UserError(f"reading: unknown {reading!r}; {suggestion(reading, READINGS)}.")
+        check_choice("reading", reading, READINGS)
         if not (n > 0 and epsilon1 > 0 and epsilon2 >= 0):
             raise UserError(
                 f"n, epsilon1, epsilon2: {n}, {epsilon1}, {epsilon2}; n and ε₁ are to be positive, "

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from feature_alignment.errors import UserError, reason, suggestion
+from feature_alignment.errors import UserError, check_choice, reason
 from feature_alignment.files import whole_file
 
 _INFO_KEY = "info_json"
-_SPLITS = ("train", "test")
 
 Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 """Canonical arrays and their description: `origin`, `notes`, optionally `class_names` and more."""
@@ -78,8 +77,7 @@ class Dataset:
         return [chr(code) for code in self.arrays["vocabulary"]]
 
     def _array(self, prefix: str, split: str, kind: str) -> np.ndarray:
-        if split not in _SPLITS:
-            raise UserError(f"{split!r}: no such split; {suggestion(split, _SPLITS)}.")
+        check_choice("split", split, ("train", "test"))
         key = f"{prefix}_{split}"
         if key not in self.arrays:
             held = "text" if "vocabulary" in self.arrays else "images"

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import SCHEMES, draw_normal, new_linear
+from feature_alignment.errors import check_choice
+from feature_alignment.models.initialisation import SCHEMES, check_sizes, draw_normal, new_linear
 
 INITS = ("nanogpt", *SCHEMES)
 OUTPUTS = ("every_position", "last_position")
@@ -96,17 +96,12 @@ class GPT(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        sizes = (vocabulary, n_layer, n_head, n_embd, block_size)
-        if min(sizes) < 1:
-            raise ValueError(
-                f"vocabulary, n_layer, n_head, n_embd, block_size: {sizes} holds a size below 1."
-            )
+        check_sizes(vocabulary=vocabulary, n_layer=n_layer, n_head=n_head)
+        check_sizes(n_embd=n_embd, block_size=block_size)
         if n_embd % n_head:
             raise ValueError(f"n_head: {n_head} heads do not divide n_embd = {n_embd} evenly.")
-        if init not in INITS:
-            raise ValueError(f"init: {init!r} is not a scheme; {suggestion(init, INITS)}.")
-        if outputs not in OUTPUTS:
-            raise ValueError(f"outputs: {outputs!r} is unknown; {suggestion(outputs, OUTPUTS)}.")
+        check_choice("init", init, INITS)
+        check_choice("outputs", outputs, OUTPUTS)
         scheme = "pytorch" if init == "nanogpt" else init
         drawing: dict[str, Any] = {"scheme": scheme, "generator": generator, "dtype": dtype}
         options = {"bias": bias, **drawing}

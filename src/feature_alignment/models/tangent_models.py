@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from feature_alignment.errors import check_choice
+
 MODES = ("linearised", "factorised")
 
 
@@ -32,8 +34,7 @@ class TangentModel(nn.Module):
 
     def __init__(self, network: nn.Sequential, mode: str) -> None:
         super().__init__()
-        if mode not in MODES:
-            raise ValueError(f"mode: {mode!r} is not one of {', '.join(MODES)}.")
+        check_choice("mode", mode, MODES)
         self.network = copy.deepcopy(network).requires_grad_(False)
         self.updates = nn.ModuleDict()
         if len(self.network) != len(dict(self.network.named_children())):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_choice, suggestion
 from feature_alignment.training.errors import TrainingDivergedError
 
 RELAXATIONS = ("additive", "multiplicative")
@@ -190,8 +190,7 @@ def _move(group: dict[str, Any], largest: float) -> None:
 
 def _check(group: dict[str, Any]) -> None:
     form = group["relaxation"]
-    if form not in RELAXATIONS:
-        raise ValueError(f"relaxation: {form!r} is unknown; {suggestion(form, RELAXATIONS)}.")
+    check_choice("relaxation", form, RELAXATIONS)
     for name in ("lr", "speed", "epsilon"):
         if not isinstance(group[name], Real | torch.Tensor):
             raise ValueError(f"{name}: {group[name]!r} is not a number.")
