@@ -15,8 +15,9 @@ from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import write_whole
+from feature_alignment.instrument import STATE
+from feature_alignment.instrument.arguments import identity
 from feature_alignment.instrument.monitor import Monitor
-from feature_alignment.instrument.record_state import STATE, identity
 
 try:
     from lightning.pytorch import Callback, LightningModule

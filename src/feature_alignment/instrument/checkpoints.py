@@ -16,8 +16,8 @@ from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import sha256_of, write_whole
+from feature_alignment.instrument import METRICS, STATE
 from feature_alignment.instrument.monitor import Monitor
-from feature_alignment.instrument.record_state import METRICS, STATE
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")

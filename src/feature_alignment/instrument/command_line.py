@@ -6,7 +6,7 @@ from typing import Any
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import write_whole
-from feature_alignment.instrument import MEASURES
+from feature_alignment.instrument import MEASURES, METRICS
 
 
 def add_commands(commands: Any) -> None:
@@ -38,7 +38,6 @@ def _measure(options: argparse.Namespace) -> None:
         find_checkpoints,
         measure_checkpoints,
     )
-    from feature_alignment.instrument.record_state import METRICS
 
     files = find_checkpoints(options.checkpoints)
     model = built(options.model)

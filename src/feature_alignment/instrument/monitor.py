@@ -22,16 +22,15 @@ from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
-from feature_alignment.instrument import MEASURES
-from feature_alignment.instrument.arguments import label_tensor, measured_steps, whole_number
-from feature_alignment.instrument.record_state import (
-    ABOUT,
-    METRICS,
-    STATE,
+from feature_alignment.instrument import ABOUT, MEASURES, METRICS, STATE
+from feature_alignment.instrument.arguments import (
     identity,
+    label_tensor,
+    measured_steps,
     model_at,
     saved_state,
     told,
+    whole_number,
 )
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.feature_probe import FeatureProbe
