@@ -14,9 +14,9 @@ from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoin
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.loop import CHECK_EVERY, train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import constant_rate, cosine_rate
 from feature_alignment.training.probes import Measurement, Row
 from feature_alignment.training.progress import Progress
+from feature_alignment.training.schedule import constant_rate, cosine_rate
 
 X = torch.randn(20, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 Y = X[:, :1] * X[:, 1:2]

@@ -14,9 +14,9 @@ from feature_alignment.training.checkpoint import Stateful, TrainingCheckpoint
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluate, undisturbed
 from feature_alignment.training.losses import Loss
-from feature_alignment.training.optimizers import LearningRateSchedule, constant_rate
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
 from feature_alignment.training.progress import Progress
+from feature_alignment.training.schedule import LearningRateSchedule, constant_rate
 
 CHECK_EVERY = 100
 """Number of updates between checks of the loss: reading it each time would stall a GPU."""
@@ -127,7 +127,8 @@ def train(
     parts |= {name: part for name, part in further.items() if isinstance(part, Stateful)}
     if _Unsaved(model).state_dict():
         parts["buffers"] = _Unsaved(model)
-    if checkpoint is not None and batches is not None and _draws_from(augment, batches):
+    drawing = [v for v in getattr(augment, "__dict__", {}).values() if v is not None]
+    if checkpoint is not None and any(generator is batches for generator in drawing):
         raise ValueError(
             "augment: draws from the generator of `batches`, so that a checkpoint cannot go on; "
             "give each a generator of its own."
@@ -198,10 +199,6 @@ class _Unsaved:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, buffer in self.state_dict().items():
             buffer.copy_(state[name])
-
-
-def _draws_from(augment: Augmentation | None, generator: torch.Generator) -> bool:
-    return any(value is generator for value in getattr(augment, "__dict__", {}).values())
 
 
 def _training_pairs(
