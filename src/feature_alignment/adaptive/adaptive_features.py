@@ -215,9 +215,12 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         # The network at θ₀ for samples and targets of these shapes.
         network = self.network
         if network is None or (callable(network) and not isinstance(network, nn.Module)):
-            build, stream = network or _default_network, "adaptive_features/init"
-            sizes = math.prod(inputs[1:]), math.prod(targets[1:])
-            network = build(*sizes, torch_stream(self.seed, stream))
+            generator = torch_stream(self.seed, "adaptive_features/init")
+            d, c = math.prod(inputs[1:]), math.prod(targets[1:])
+            if network is None:
+                network = MLP(d, [512], c, "relu", True, generator, "kaiming", dtype=torch.float64)
+            else:
+                network = network(d, c, generator)
         if not isinstance(network, nn.Module):
             raise ValueError(f"network: {network!r}; give a module, or a function that builds one.")
         return copy.deepcopy(network).double().eval()
@@ -259,10 +262,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             matrix = torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
             drawn[layer] = matrix * (b.norm() / matrix.norm())
         return structure.adapt(drawn)
-
-
-def _default_network(inputs: int, outputs: int, generator: torch.Generator) -> nn.Module:
-    return MLP(inputs, [512], outputs, "relu", True, generator, "kaiming", dtype=torch.float64)
 
 
 def _on_cpu(values: Samples) -> Any:

@@ -114,7 +114,13 @@ class GPT(nn.Module):
         if tie_weights:
             self.readout.weight = self.token_embedding.weight
         if init == "nanogpt":
-            self._draw_nanogpt(generator)
+            for name, parameter in self.named_parameters():  # a tied weight comes once
+                if name.endswith("bias"):
+                    nn.init.zeros_(parameter)
+                elif name.endswith(("projection.weight", "contract.weight")):
+                    draw_normal(parameter, 0.02 / math.sqrt(2 * n_layer), generator)
+                elif parameter.ndim == 2:
+                    draw_normal(parameter, 0.02, generator)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits of the next character: integers (n, T) → (n, T, V), or (n, V) for the last one.
@@ -131,17 +137,6 @@ class GPT(nn.Module):
         if self.outputs == "last_position":
             x = x[:, -1]  # (n, d)
         return self.readout(x)
-
-    def _draw_nanogpt(self, generator: torch.Generator) -> None:
-        residual = 0.02 / math.sqrt(2 * len(self.blocks))
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():  # a tied weight comes once
-                if name.endswith("bias"):
-                    parameter.zero_()
-                elif name.endswith(("projection.weight", "contract.weight")):
-                    draw_normal(parameter, residual, generator)
-                elif parameter.ndim == 2:
-                    draw_normal(parameter, 0.02, generator)
 
 
 def _new_embedding(

@@ -35,7 +35,7 @@ FORMS = {form: f"label_alignment_{form}" for form in LabelAlignmentForm} | {
     LabelAlignmentForm.RELEASED: "label_alignment"
 }
 """Metric name of each reading of the alignment."""
-FORMS_OF_LAYERS = {LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED}
+FORMS_OF_LAYERS = [LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED]
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,8 @@ class TangentKernelProbe:
                     f"layer {WHOLE_NETWORK!r}: the table calls the whole network so; rename it."
                 )
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
-            for layer, gram in grams.items():
-                if batch.y is None:
-                    break
-                forms = [
-                    form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS
-                ]
+            for layer, gram in grams.items() if batch.y is not None else ():
+                forms = list(FORMS) if layer == WHOLE_NETWORK else FORMS_OF_LAYERS
                 with self._told(problems, step, layer, split, UndefinedAlignmentError):
                     alignments = label_alignments(gram, batch.y, forms)
                     rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
