@@ -80,9 +80,19 @@ class AlignmentReversing:
                 f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; correct it."
             )
         ones = round(gamma * self.n)
-        by_rows = {"compact": self._compact_rows, "rounded": self._rounded_rows}.get(self.reading)
-        second = by_rows(ones) if by_rows else self._inverse[ones:]
-        x = np.concatenate([self._first[:ones], second]) + self._noise
+        first = self._first[:ones]
+        if self.reading == "compact":
+            _, singular, right = np.linalg.svd(first, full_matrices=False)
+            left = np.linalg.svd(self._other[ones:], full_matrices=False)[0]
+            rank = min(ones, self.n - ones)
+            second = (left[:, :rank] / singular[:rank] ** 2) @ right[:rank]
+        elif self.reading == "rounded":
+            gram = (first.T @ first).astype(np.float32)
+            _, singular, right = np.linalg.svd(gram.astype(np.float64))
+            second = (self._left[ones:] / singular) @ right
+        else:
+            second = self._inverse[ones:]
+        x = np.concatenate([first, second]) + self._noise
         y = np.where(np.arange(self.n) < ones, 1.0, 0.0) + self._label_shift
         return x, y
 
@@ -96,20 +106,6 @@ class AlignmentReversing:
         """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square and tempered readings, (n, n)."""
         _, singular, right = np.linalg.svd(self._first)
         return (self._left / (singular**2 + self._delta)) @ right  # S₁ is that of the Gram
-
-    def _rounded_rows(self, ones: int) -> np.ndarray:
-        """X⁽²⁾ of the rounded reading, (n − ones, d)."""
-        first = self._first[:ones]
-        gram = (first.T @ first).astype(np.float32)
-        _, singular, right = np.linalg.svd(gram.astype(np.float64))
-        return (self._left[ones:] / singular) @ right
-
-    def _compact_rows(self, ones: int) -> np.ndarray:
-        """X⁽²⁾ of the compact reading, (n − ones, d)."""
-        _, singular, right = np.linalg.svd(self._first[:ones], full_matrices=False)
-        left = np.linalg.svd(self._other[ones:], full_matrices=False)[0]
-        rank = min(ones, self.n - ones)
-        return (left[:, :rank] / singular[:rank] ** 2) @ right[:rank]
 
 
 def _spiked_gaussian(

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import requests
+
 from feature_alignment.data.archives import refuse_size
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
@@ -61,8 +63,6 @@ def fetch(
 
 def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | None:
     """Try one address; return the reason if it finally fails, else None."""
-    import requests
-
     reason = again = ""
     for attempt in range(TRIES):
         if attempt:
@@ -82,8 +82,6 @@ def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | No
 
 
 def _download(url: str, checksum: str, path: Path, report: Report) -> None:
-    import requests
-
     with (
         whole_file(path) as partial,
         requests.get(url, stream=True, timeout=TIMEOUT_SECONDS) as answer,

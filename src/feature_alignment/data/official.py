@@ -1,4 +1,4 @@
-"""The published image sets, in torchvision's folders: fetched if missing, then read.
+"""The published data sets, in torchvision's folders: fetched if missing, then read.
 
 The network is not used if the files are complete. Addresses and checksums are torchvision's.
 """
@@ -10,21 +10,25 @@ import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from torchvision import datasets
 
 from feature_alignment.data.archives import DAMAGE, unpack, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
+from feature_alignment.data.text import load_text_file
 from feature_alignment.errors import UserError, reason
 from feature_alignment.files import open_regular, sha256_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+SHAKESPEARE_URL = (
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+)
+SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 # MNIST is often distributed recompressed or uncompressed; torchvision has checksums of the .gz
 # files only.
 MNIST_UNCOMPRESSED_MD5 = {
@@ -55,7 +59,7 @@ _CELEBA_PARTITION = {"train": 0, "test": 2}
 def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
     """Read a published set from a folder, torchvision's `root`, fetching what is missing.
 
-    Images are kept in the published order.
+    Images and texts are kept in the published order.
 
     Raises:
         UserError: if a file cannot be fetched or is not as published.
@@ -64,8 +68,6 @@ def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
 
 
 def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     source = getattr(datasets, info.title)  # MNIST or KMNIST
     known = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
     files, parts = [], {}
@@ -105,8 +107,6 @@ def _idx_array(content: bytes) -> np.ndarray:
 
 
 def _load_cifar(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     source = getattr(datasets, info.name.upper())
     checksums = [*source.train_list, *source.test_list]
     checksums.append((source.meta["filename"], source.meta["md5"]))
@@ -126,8 +126,6 @@ def _load_cifar(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     class LabelledSTL10(datasets.STL10):
         # torchvision also requires the 2.8 GB of unlabelled images, which are not used here.
         train_list = datasets.STL10.train_list[:2]
@@ -139,8 +137,6 @@ def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _load_svhn(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     files, arrays = [], {}
     for split in ("train", "test"):
         url, name, md5 = datasets.SVHN.split_list[split]
@@ -273,12 +269,14 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     return arrays, {"origin": [origin, _origin(attributes), _origin(partition)], "notes": notes}
 
 
-def _column(
-    path: Path, column: str | int, allowed: Collection[int], **options: Any
-) -> "pd.Series[int]":
-    # A column of a published table, indexed by image names, which must be unique.
-    import pandas as pd
+def _load_shakespeare(info: DatasetInfo, root: Path, report: Report) -> Loaded:
+    file, checksum = root / "tinyshakespeare" / "input.txt", f"sha256:{SHAKESPEARE_SHA256}"
+    fetch(SHAKESPEARE_URL, checksum, file, report, alternative="use source 'file'")
+    return load_text_file(file.as_posix())
 
+
+def _column(path: Path, column: str | int, allowed: Collection[int], **options: Any) -> pd.Series:
+    # A column of a published table, indexed by image names, which must be unique.
     try:
         found = pd.read_csv(path, encoding_errors="replace", **options)[column]
         bad = found.index[~found.isin(allowed) | found.index.duplicated()]
@@ -299,4 +297,5 @@ _LOADERS: dict[str, Callable[[DatasetInfo, Path, Report], Loaded]] = {
     "stl10": _load_stl10,
     "gtsrb": _load_gtsrb,
     "celeba": _load_celeba,
+    "shakespeare": _load_shakespeare,
 }
