@@ -62,9 +62,11 @@ class AlignmentReversing:
         self.n = n
         self.reading = reading
         scale = 1 / np.sqrt(n) if reading == "tempered" else 1.0
-        self._first, self._other = (
-            scale * _spiked_gaussian(n, scale, epsilon1, generator) for _ in range(2)
-        )
+        drawn = []
+        for _ in range(2):  # rows from N(0, s² 11ᵀ + ε₁ I), times s
+            common = scale * generator.standard_normal((n, 1))
+            drawn.append(scale * (common + np.sqrt(epsilon1) * generator.standard_normal((n, n))))
+        self._first, self._other = drawn
         self._noise = epsilon2 * generator.standard_normal((n, n))
         self._delta = delta if reading == "tempered" else 0.0
         self._label_shift = label_shift
@@ -75,16 +77,15 @@ class AlignmentReversing:
         Raises:
             UserError: if γ is not in (0, 1] or leaves no sample with label 1.
         """
-        if not 0 < gamma <= 1 or round(gamma * self.n) == 0:
-            raise UserError(
-                f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; correct it."
-            )
-        ones = round(gamma * self.n)
+        n = self.n
+        if not 0 < gamma <= 1 or round(gamma * n) == 0:
+            raise UserError(f"gamma: {gamma} of {n} samples, wanted 1/{n} to 1; correct it.")
+        ones = round(gamma * n)
         first = self._first[:ones]
         if self.reading == "compact":
             _, singular, right = np.linalg.svd(first, full_matrices=False)
             left = np.linalg.svd(self._other[ones:], full_matrices=False)[0]
-            rank = min(ones, self.n - ones)
+            rank = min(ones, n - ones)
             second = (left[:, :rank] / singular[:rank] ** 2) @ right[:rank]
         elif self.reading == "rounded":
             gram = (first.T @ first).astype(np.float32)
@@ -93,7 +94,7 @@ class AlignmentReversing:
         else:
             second = self._inverse[ones:]
         x = np.concatenate([first, second]) + self._noise
-        y = np.where(np.arange(self.n) < ones, 1.0, 0.0) + self._label_shift
+        y = np.where(np.arange(n) < ones, 1.0, 0.0) + self._label_shift
         return x, y
 
     @cached_property
@@ -106,11 +107,3 @@ class AlignmentReversing:
         """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square and tempered readings, (n, n)."""
         _, singular, right = np.linalg.svd(self._first)
         return (self._left / (singular**2 + self._delta)) @ right  # S₁ is that of the Gram
-
-
-def _spiked_gaussian(
-    n: int, spike: float, epsilon: float, generator: np.random.Generator
-) -> np.ndarray:
-    """Rows from N(0, s² 11ᵀ + ε I), (n, d = n)."""
-    common = spike * generator.standard_normal((n, 1))
-    return common + np.sqrt(epsilon) * generator.standard_normal((n, n))

@@ -74,10 +74,8 @@ def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | No
             return None
         except FileNotFoundError as error:
             return str(error)
-        except requests.RequestException as error:
-            reason = _connection_reason(error)
-        except ValueError as error:
-            reason = str(error)
+        except (requests.RequestException, ValueError) as error:
+            reason = _innermost(error)
     return f"{reason}; tried {TRIES} times"
 
 
@@ -103,7 +101,7 @@ def _download(url: str, checksum: str, path: Path, report: Report) -> None:
     report(f"{path.name}: fetched")
 
 
-def _connection_reason(error: Exception) -> str:
+def _innermost(error: Exception) -> str:
     """The innermost cause: requests wraps the readable message several times."""
     while error.args and isinstance(error.args[0], Exception):
         error = error.args[0]

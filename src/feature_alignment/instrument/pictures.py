@@ -10,12 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    broken_axis,
-    new_figure,
-    sequence_colours,
-)
+from feature_alignment.pipeline.figures import style
 from feature_alignment.training.probes import WHOLE_NETWORK
 
 PANELS = {
@@ -58,8 +53,8 @@ def draw_record(frame: pd.DataFrame) -> Figure:
     broken = later.nunique() > 2 and later.max() >= FAR * later.min()
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
-    figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
-    colours = sequence_colours(_by_depth(frame["layer"].unique()))
+    figure, axes = style.new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
+    colours = style.sequence_colours(_by_depth(frame["layer"].unique()))
     looks = dict(zip(frame["split"].unique(), itertools.cycle(LINES), strict=False))
     for ax, metric in zip(axes.flat, metrics, strict=False):
         rows = frame[frame["metric"] == metric]
@@ -114,12 +109,12 @@ def _draw(
     before = (rows["step"] == 0) & (broken_at is not None)
     for (layer, split, _), curve in rows.groupby(["layer", "split", before], sort=False):
         whole = layer == WHOLE_NETWORK
-        colour = COLOURS["train"] if whole else colours[str(layer)]
+        colour = style.COLOURS["train"] if whole else colours[str(layer)]
         width, order = (1.5, 3) if whole else (1.0, 2)
         (line,) = ax.plot(curve["step"], curve["value"], looks[str(split)][0], color=colour)
         line.set(linewidth=width, zorder=order, marker=".", gid=str(layer))
     if broken_at is not None:
-        broken_axis(ax, broken_at)
+        style.broken_axis(ax, broken_at)
     if metric in LOGARITHMIC and (rows["value"] > 0).all():
         ax.set_yscale("log")
     if metric in BETWEEN_0_AND_1:
