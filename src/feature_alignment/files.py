@@ -81,8 +81,7 @@ def sha256_of(file: Path) -> str:
 class Memory:
     """Cached facts about files, valid while a file's state is the same; in Snakemake's folder.
 
-    If the cache is missing or damaged, everything is determined again. Paths are relative to
-    `root`.
+    Without a whole cache everything is determined again. Paths are relative to `root`.
     """
 
     def __init__(self, name: str, root: Path = Path()) -> None:

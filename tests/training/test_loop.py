@@ -273,7 +273,7 @@ def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
     for step in (13, -1, 0.5):
         with pytest.raises(ValueError, match=r"measure_at: .* not all of the steps 0 to 12"):
             run(measure_at=[0, step])
-    with pytest.raises(ValueError, match="batches: mini-batches need a generator"):
+    with pytest.raises(ValueError, match="batches: missing; give torch_stream"):
         run(batch_size=4, batches=None)
 
 

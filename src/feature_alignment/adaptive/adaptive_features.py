@@ -154,11 +154,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 if last >= self.max_iter
                 else f"stalled above its minimum in iteration {last}; give targets of unit size."
             )
-            warnings.warn(
-                f"the objective {why}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            warnings.warn(f"the objective {why}", ConvergenceWarning, stacklevel=2)
         self._flat, self._sample_shape, self.network_ = flat, samples.shape[1:], network
         self.coefficients_, self.transformation_ = best.coefficients, best.transformation
         self.objectives_, self.objective_ = best.objectives, best.objectives[-1]

@@ -90,8 +90,7 @@ class Interpolation:
             raise UserError(
                 "x: the tangent features of the samples are linearly dependent in "
                 f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g}, {left:.3g} is "
-                "left; "
-                "remove repeated or nearly equal samples, use float64, or a larger network."
+                "left; remove nearly equal samples, use float64, or a larger network."
             )
 
     def within(self, matrices: Matrices) -> Matrices:

@@ -153,8 +153,7 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
-        ValueError: if there are not two layers, the initial weights have different shapes, or the
-            margin is not positive.
+        ValueError: if there are not two layers, shapes differ, or the margin is not positive.
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
@@ -284,8 +283,7 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
 
     Raises:
-        ValueError: if the labels are not one class number per sample, q is not in [0, 1], or an
-            output is not finite.
+        ValueError: if y is not one class number per sample, q not in [0, 1], or f not finite.
 
     Example:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)

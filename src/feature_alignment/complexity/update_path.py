@@ -28,8 +28,7 @@ class UpdatePath:
     Args:
         model: the network before the first update.
         trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
-        every: number of updates between traces; if above 1, the last trace is reused in between,
-            and C is an estimate.
+        every: number of updates from trace to trace; above 1, C is an estimate with the last one.
 
     Raises:
         TypeError: if `trace` is not a function.

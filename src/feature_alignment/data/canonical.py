@@ -26,8 +26,7 @@ class Dataset:
         arrays: images: `x_train`, `x_test` uint8 (n, height, width, channels) and `y_train`,
             `y_test` int64 (n,); text: `text_train`, `text_test` uint8 (n,), the positions of
             the characters in `vocabulary`, uint32 Unicode code points in ascending order.
-        info: name, title, source, stand_in, description, origin, notes, counts, class_names and
-            sha256, see `prepare.prepare_dataset`.
+        info: what `prepare.prepare_dataset` tells of it.
     """
 
     arrays: dict[str, np.ndarray]

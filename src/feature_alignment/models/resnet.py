@@ -14,8 +14,7 @@ STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
 class ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut: x ↦ ReLU(N(conv(ReLU(N(conv x)))) + S(x)).
 
-    N is batch norm or, without it, the identity. S is the identity, or a 1×1 convolution followed
-    by N if the shape changes.
+    N is batch norm or the identity; S is the identity or, if the shape changes, N(1×1 conv x).
     """
 
     def __init__(

@@ -7,6 +7,7 @@ Wȧ + (δ_W a + δ_b). The values need no gradient, so a step costs little more 
 import copy
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -95,7 +96,7 @@ class _Factorised(nn.Module):
         super().__init__()
         k, d, *window = layer.weight.shape
         if isinstance(layer, nn.Conv2d):
-            self.window = layer.stride, layer.padding, layer.dilation
+            self.window: Any = (layer.stride, layer.padding, layer.dilation)
             self.on_positions = nn.Parameter(torch.eye(math.prod(window)).to(layer.weight))
         self.on_inputs = nn.Parameter(torch.eye(d).to(layer.weight))
         self.weight = nn.Parameter(torch.zeros_like(layer.weight))
@@ -134,9 +135,7 @@ class _FactorisedConvolution(_Factorised):
 
 def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
     if isinstance(layer, nn.Conv2d) and (layer.groups > 1 or layer.padding_mode != "zeros"):
-        raise ValueError(
-            "convolutions with groups or padded by other than zeros are not supported."
-        )
+        raise ValueError("convolutions with groups, or not padded by zeros, are not supported.")
     if layer.bias is None:
         raise ValueError("layers without biases are not supported.")
     if mode == "factorised":

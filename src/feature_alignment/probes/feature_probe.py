@@ -52,8 +52,7 @@ class FeatureProbe:
         references: matrices (d, d) to compare the first layer with, by name.
         centre_tangents: whether to measure K̄. δ₀ is stored for an MLP, and recomputed at every
             measurement for other networks.
-        keep_matrices_at: steps after which F and G of the first layer are kept as arrays
-            "nfm" and "agop".
+        keep_matrices_at: steps at which the first layer's F and G become arrays "nfm" and "agop".
         split: value of the column `split`.
         options: further arguments of `layer_feature_matrices`, such as `output_samples`.
     """

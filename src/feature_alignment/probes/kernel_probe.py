@@ -40,12 +40,9 @@ FORMS_OF_LAYERS = [LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED]
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples on which the kernel is measured.
+    """Samples on which the kernel is measured: inputs (n, …) on the model's device, and labels y.
 
-    Attributes:
-        x: inputs (n, …), on the model's device.
-        y: labels (n, c), one-hot for classes, or class numbers (n,); None to leave out the
-            alignment.
+    These are (n, c), one-hot for classes, or class numbers (n,); None to leave out the alignment.
 
     Raises:
         ValueError: if a single input x has a different number of samples than there are labels.
@@ -106,8 +103,7 @@ class TangentKernelProbe:
         Raises:
             TrainingDivergedError: if an alignment or the spectrum is undefined, for example because
                 all units are dead, unless `partial`.
-            ValueError: if the labels do not fit the kernel, or a layer has the name of the whole
-                network.
+            ValueError: if the labels do not fit the kernel, or a layer is called `WHOLE_NETWORK`.
         """
         rows: list[Row] = []
         problems: list[str] = []
@@ -118,7 +114,9 @@ class TangentKernelProbe:
                     f"layer {WHOLE_NETWORK!r}: the table calls the whole network so; rename it."
                 )
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
-            for layer, gram in grams.items() if batch.y is not None else ():
+            for layer, gram in grams.items():
+                if batch.y is None:
+                    break
                 forms = list(FORMS) if layer == WHOLE_NETWORK else FORMS_OF_LAYERS
                 with self._told(problems, step, layer, split, UndefinedAlignmentError):
                     alignments = label_alignments(gram, batch.y, forms)

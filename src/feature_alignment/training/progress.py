@@ -15,8 +15,7 @@ class Progress:
     """Reports steps done, loss and remaining time of one training run, under its label.
 
     The loss is read from the device only when a line is due, every `interval` seconds, so that
-    reporting does not slow training down. The bar is drawn on standard error if that is a terminal
-    and tqdm is installed.
+    training is not slowed down. A bar is drawn on standard error if that is a terminal with tqdm.
     """
 
     def __init__(self, steps: int, label: str, interval: float = 10.0) -> None:

@@ -95,9 +95,7 @@ def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSch
         UserError: if the warm-up takes the whole run, or `warmup` is negative.
     """
     if not 0 <= warmup < steps:
-        raise UserError(
-            f"warmup_steps: {warmup} of {steps} steps; leave steps for the training proper."
-        )
+        raise UserError(f"warmup_steps: {warmup} of {steps} steps; leave some to the training.")
 
     def factor(t: int) -> float:
         if t < warmup:
