@@ -47,12 +47,11 @@ GTSRB_ARCHIVES = {
     },
 }
 GTSRB_IMAGES = {"train": 26640, "test": 12630}  # numbers of images in the archives
-# Beaglehole et al. 2024 train on a balanced subset of 7500; the limit also bounds memory.
 CELEBA_LISTS = {  # MD5 of the published lists, from torchvision
     "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
     "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
 }
-CELEBA_PER_CLASS = {"train": 3750, "test": 1000}
+CELEBA_PER_CLASS = {"train": 3750, "test": 1000}  # at most; also bounds memory
 _CELEBA_PARTITION = {"train": 0, "test": 2}
 
 
@@ -222,16 +221,9 @@ def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
 
 
 def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    """Read the first portraits with and without eyeglasses, in equal numbers.
-
-    From each split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer
-    class has, in the published order. Images are cropped to their central square and resized.
-
-    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
-
-    Raises:
-        UserError: if a file is missing, or a list is not the published one.
-    """
+    # The first `CELEBA_PER_CLASS` images of both classes of each split, or as many as the rarer one
+    # has, in the published order; cropped to their central square and resized.
+    # Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
     base = root / "celeba"
     names = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
     images, attributes, partition = (base / name for name in names)
