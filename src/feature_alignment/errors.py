@@ -41,6 +41,17 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? Allowed: {listed}" if near else f"allowed: {listed}"
 
 
+def check_choice(key: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse a value that is not among the allowed ones.
+
+    Raises:
+        UserError: with the key, the value, the allowed values and a suggestion.
+    """
+    names = list(allowed)
+    if value not in names:
+        raise UserError(f"{key}: {shortened(value)} is unknown; {suggestion(value, names)}.")
+
+
 class _Short(reprlib.Repr):
     """Reads no more of a value than it shows, because YAML aliases can make values endless."""
 

@@ -50,16 +50,12 @@ def open_regular(file: Path) -> BufferedReader:
     Raises:
         OSError: if it is, or cannot be read.
     """
-    stream = open(file, "rb", opener=_at_once)  # noqa: SIM115, it is the caller's to close
+    at_once = getattr(os, "O_NONBLOCK", 0)  # else a pipe would wait for somebody who writes
+    stream = open(file, "rb", opener=lambda path, flags: os.open(path, flags | at_once))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
         raise OSError(errno.EINVAL, "a pipe or device in place of a file", str(file))
     return stream
-
-
-def _at_once(path: str, flags: int) -> int:
-    # A pipe would wait for somebody who writes; Windows has no such flag.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_regular(file: Path) -> bytes:
@@ -85,8 +81,7 @@ def sha256_of(file: Path) -> str:
 class Memory:
     """Cached facts about files, valid while a file's state is the same; in Snakemake's folder.
 
-    If the cache is missing or damaged, everything is determined again. Paths are relative to
-    `root`.
+    Without a whole cache everything is determined again. Paths are relative to `root`.
     """
 
     def __init__(self, name: str, root: Path = Path()) -> None:

@@ -269,11 +269,11 @@ def test_the_conventions_of_estimators():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"structure": "layer"}, "structure: 'layer' is not a structure"),
-        ({"penalty": "cube"}, "penalty: 'cube' is not a penalty"),
-        ({"output_penalty": "cube"}, "output_penalty: 'cube' is not a penalty"),
+        ({"structure": "layer"}, "structure: 'layer' is unknown"),
+        ({"penalty": "cube"}, "penalty: 'cube' is unknown"),
+        ({"output_penalty": "cube"}, "output_penalty: 'cube' is unknown"),
         ({"structure": "none", "output_penalty": "square"}, "only the structure 'layers' has"),
-        ({"penalty": ["square"]}, r"penalty: \['square'\] is not a penalty"),
+        ({"penalty": ["square"]}, r"penalty: \['square'\] is unknown"),
         ({"penalty": lambda v: 1.0}, "gives 1.0 for one number in an array"),
         ({"starts": 0}, "starts: 0; a whole number of at least 1 is needed"),
         ({"starts": 1.5}, "starts: 1.5; a whole number"),

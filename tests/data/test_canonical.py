@@ -157,5 +157,5 @@ def test_images_are_no_text_and_text_no_images(arrays, info):
         text.split("train")
     with pytest.raises(UserError, match="holds images, not text as needed"):
         _ = images.vocabulary
-    with pytest.raises(UserError, match="'tset': no such split; did you mean 'test'"):
+    with pytest.raises(UserError, match="split: 'tset' is unknown; did you mean 'test'"):
         images.split("tset")

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from feature_alignment.data import canonical, local, prepare
+from feature_alignment.data import canonical, local, official, prepare
 from feature_alignment.data.canonical import content_sha256
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.prepare import prepare_dataset
@@ -86,11 +86,11 @@ def test_shakespeare_that_is_there_is_not_fetched(tmp_path, monkeypatch, quick_d
     text = b"To be, or not to be: that is the question.\n"
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_bytes(text)
-    monkeypatch.setattr(prepare, "SHAKESPEARE_URL", "http://127.0.0.1:9/input.txt")
+    monkeypatch.setattr(official, "SHAKESPEARE_URL", "http://127.0.0.1:9/input.txt")
     options = {"source": "download", "path": str(tmp_path)}
     with pytest.raises(UserError, match=r"by hand or use source 'file'\."):
         prepare_dataset("shakespeare", options)
-    monkeypatch.setattr(prepare, "SHAKESPEARE_SHA256", hashlib.sha256(text).hexdigest())
+    monkeypatch.setattr(official, "SHAKESPEARE_SHA256", hashlib.sha256(text).hexdigest())
     arrays, info = prepare_dataset("shakespeare", options)
     assert info["description"] == "Shakespeare characters (published file)"
     assert sum(info["counts"].values()) == len(text)
@@ -101,7 +101,7 @@ def test_unreadable_files_are_reported_with_what_to_check(tmp_path, monkeypatch)
     def refuse(*arguments):
         raise PermissionError(13, "Permission denied", "data/MNIST")
 
-    monkeypatch.setattr(prepare, "load_official", refuse)
+    monkeypatch.setattr(official, "load_official", refuse)
     with pytest.raises(UserError, match=r"Permission denied; check access rights"):
         prepare_dataset("mnist", {"source": "torchvision"})
 

@@ -144,7 +144,7 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"pattern": "less3.pt"}, "there is no '2.bias'"),
         ({"pattern": "more4.pt"}, "'other' is not in the model"),
         ({"pattern": "nameless.pt"}, "has no number in its name"),
-        ({"pattern": "twice*/step7.pt"}, "are both of step 7"),
+        ({"pattern": "twice*/step7.pt"}, "both have step 7"),
         ({"data": "few"}, "2 labels for 10 samples"),
         ({"data": "words"}, "y: a list that is no array of numbers; give class numbers"),
         ({"data": "doubles"}, "x: torch.float64, where the model's parameters are torch.float32"),

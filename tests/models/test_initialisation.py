@@ -46,7 +46,7 @@ def test_every_precision_starts_from_the_same_numbers():
 
 
 def test_unknown_scheme_is_named():
-    with pytest.raises(ValueError, match=r"init: 'kaimin' is not a scheme; did you mean 'kaiming'"):
+    with pytest.raises(ValueError, match=r"init: 'kaimin' is unknown; did you mean 'kaiming'"):
         draw("kaimin")
 
 

@@ -56,9 +56,9 @@ def test_without_biases_no_layer_has_one():
     ("options", "message"),
     [
         ({"activation": "rely"}, "activation: 'rely' is unknown; did you mean 'relu'"),
-        ({"widths": (6, 0)}, r"\[4, 6, 0, 2\] holds a size below 1"),
+        ({"widths": (6, 0)}, "widths: 0; it must be at least 1"),
         ({"layer_scales": [0.1, 1]}, "layer_scales: 2 factors for 3 layers"),
-        ({"init": "xavier"}, "init: 'xavier' is not a scheme"),
+        ({"init": "xavier"}, "init: 'xavier' is unknown"),
     ],
 )
 def test_bad_arguments_are_named(options, message):

@@ -83,7 +83,7 @@ def test_biases_as_asked_for():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"output_dim": 0}, "output_dim: 0"), ({"init": "torch"}, "'torch' is not a scheme")],
+    [({"output_dim": 0}, "output_dim: 0"), ({"init": "torch"}, "'torch' is unknown")],
 )
 def test_what_is_no_resnet_is_refused(options, message):
     with pytest.raises(ValueError, match=message):

@@ -77,7 +77,7 @@ def test_only_updates_have_gradients_and_the_network_is_left_alone(mode):
 
 
 def test_what_is_not_supported_is_refused():
-    with pytest.raises(ValueError, match="mode: 'lazy' is not one of linearised, factorised"):
+    with pytest.raises(ValueError, match="mode: 'lazy' is unknown; allowed: factorised"):
         TangentModel(nn.Sequential(nn.Linear(2, 1)), "lazy")
     with pytest.raises(ValueError, match="layer 1 is Tanh"):
         TangentModel(nn.Sequential(nn.Linear(2, 1), nn.Tanh()), "linearised")

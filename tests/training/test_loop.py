@@ -14,9 +14,9 @@ from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoin
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.loop import CHECK_EVERY, train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import constant_rate, cosine_rate
 from feature_alignment.training.probes import Measurement, Row
 from feature_alignment.training.progress import Progress
+from feature_alignment.training.schedule import constant_rate, cosine_rate
 
 X = torch.randn(20, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 Y = X[:, :1] * X[:, 1:2]
@@ -292,7 +292,7 @@ def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
     for step in (13, -1, 0.5):
         with pytest.raises(ValueError, match=r"measure_at: .* not all of the steps 0 to 12"):
             run(measure_at=[0, step])
-    with pytest.raises(ValueError, match="batches: mini-batches need a generator"):
+    with pytest.raises(ValueError, match="batches: missing; give torch_stream"):
         run(batch_size=4, batches=None)
 
 

@@ -29,7 +29,7 @@ from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layou
 from feature_alignment.adaptive.penalised_interpolation import Interpolation, minimise_penalty
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_choice
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.mlp import MLP
 
@@ -154,11 +154,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 if last >= self.max_iter
                 else f"stalled above its minimum in iteration {last}; give targets of unit size."
             )
-            warnings.warn(
-                f"the objective {why}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            warnings.warn(f"the objective {why}", ConvergenceWarning, stacklevel=2)
         self._flat, self._sample_shape, self.network_ = flat, samples.shape[1:], network
         self.coefficients_, self.transformation_ = best.coefficients, best.transformation
         self.objectives_, self.objective_ = best.objectives, best.objectives[-1]
@@ -215,9 +211,12 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         # The network at θ₀ for samples and targets of these shapes.
         network = self.network
         if network is None or (callable(network) and not isinstance(network, nn.Module)):
-            build, stream = network or _default_network, "adaptive_features/init"
-            sizes = math.prod(inputs[1:]), math.prod(targets[1:])
-            network = build(*sizes, torch_stream(self.seed, stream))
+            generator = torch_stream(self.seed, "adaptive_features/init")
+            d, c = math.prod(inputs[1:]), math.prod(targets[1:])
+            if network is None:
+                network = MLP(d, [512], c, "relu", True, generator, "kaiming", dtype=torch.float64)
+            else:
+                network = network(d, c, generator)
         if not isinstance(network, nn.Module):
             raise ValueError(f"network: {network!r}; give a module, or a function that builds one.")
         return copy.deepcopy(network).double().eval()
@@ -242,20 +241,14 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name}: {value!r}; a {what} of at least {least} is needed.")
 
     def _structure(self, readout: str) -> Structure:
+        check_choice("structure", self.structure, STRUCTURES)
         penalty = _penalty("penalty", self.penalty)
         if self.structure == "layers":
             output = self.penalty if self.output_penalty is None else self.output_penalty
             return LayerStructure(penalty, _penalty("output_penalty", output), readout)
         if self.output_penalty is not None:
             raise ValueError("output_penalty: only the structure 'layers' has an output side.")
-        if self.structure == "diagonal":
-            return Diagonal(penalty)
-        if self.structure == "none":
-            return Structureless(penalty)
-        raise ValueError(
-            f"structure: {self.structure!r} is not a structure; "
-            f"{suggestion(self.structure, STRUCTURES)}."
-        )
+        return Diagonal(penalty) if self.structure == "diagonal" else Structureless(penalty)
 
     def _random_start(self, structure: Structure, best: Matrices, number: int) -> Transformation:
         """The best M for random coefficients, each layer's of the norm of the best ones so far."""
@@ -265,10 +258,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             matrix = torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
             drawn[layer] = matrix * (b.norm() / matrix.norm())
         return structure.adapt(drawn)
-
-
-def _default_network(inputs: int, outputs: int, generator: torch.Generator) -> nn.Module:
-    return MLP(inputs, [512], outputs, "relu", True, generator, "kaiming", dtype=torch.float64)
 
 
 def _on_cpu(values: Samples) -> Any:
@@ -303,6 +292,5 @@ def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
 def _penalty(key: str, penalty: str | Penalty | Callable[[np.ndarray], np.ndarray]) -> Penalty:
     if callable(penalty):
         return penalty
-    if not isinstance(penalty, str) or penalty not in PENALTIES:
-        raise ValueError(f"{key}: {penalty!r} is not a penalty; {suggestion(penalty, PENALTIES)}.")
+    check_choice(key, penalty, PENALTIES)
     return PENALTIES[penalty]

@@ -58,10 +58,8 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
 
 
 def _scales(first: Penalty, second: Penalty, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if second is rigid_penalty:
-        return _single_scale(first, d), np.ones_like(d)
-    if first is rigid_penalty:
-        return np.ones_like(d), _single_scale(second, d)
+    if rigid_penalty in (first, second):
+        return _single_scale(first, d), _single_scale(second, d)
     # With the same penalty, convex in log s, on both sides, the two scales are equal.
     if first == second == SQUARE:
         r = 1 + excess_root(5, d**2)

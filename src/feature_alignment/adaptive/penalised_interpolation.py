@@ -90,8 +90,7 @@ class Interpolation:
             raise UserError(
                 "x: the tangent features of the samples are linearly dependent in "
                 f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g}, {left:.3g} is "
-                "left; "
-                "remove repeated or nearly equal samples, use float64, or a larger network."
+                "left; remove nearly equal samples, use float64, or a larger network."
             )
 
     def within(self, matrices: Matrices) -> Matrices:
@@ -209,7 +208,13 @@ class _History:
 
     def settled(self) -> Matrices:
         """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, with least ‖Σ_i w_i (T(B_i) − B_i)‖."""
-        weights = self._weights()
+        moves = [combine(after, -1.0, before) for before, after in self._pairs]
+        flat = torch.stack([torch.cat([m.flatten() for m in move.values()]) for move in moves])
+        gram = flat @ flat.T  # (m, m)
+        gram = gram / gram.diagonal().max().clamp(min=_TINY)
+        gram = gram + _DAMPING * torch.eye(len(gram)).to(gram)
+        weights = torch.linalg.solve(gram, torch.ones(len(gram)).to(gram))
+        weights = weights / weights.sum()
         zero = torch.zeros(())
         return {
             layer: sum(
@@ -222,12 +227,3 @@ class _History:
         """The last iterate plus `stretch` times the last move, to leave a saddle faster."""
         before, after = self._pairs[-1]
         return combine(after, stretch, combine(after, -1.0, before))
-
-    def _weights(self) -> torch.Tensor:
-        moves = [combine(after, -1.0, before) for before, after in self._pairs]
-        flat = torch.stack([torch.cat([m.flatten() for m in move.values()]) for move in moves])
-        gram = flat @ flat.T  # (m, m)
-        gram = gram / gram.diagonal().max().clamp(min=_TINY)
-        gram = gram + _DAMPING * torch.eye(len(gram)).to(gram)
-        weights = torch.linalg.solve(gram, torch.ones(len(gram)).to(gram))
-        return weights / weights.sum()

@@ -55,8 +55,7 @@ def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
     The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so each of its scales is
     s = √(1 + σ²), the scale of this penalty.
 
-    Source: LeJeune & Alemohammad 2024, Section 3 (the class of penalties); the identity is this
-    project's.
+    Source: LeJeune & Alemohammad 2024, Section 3 (the class); the identity is this project's.
 
     Example:
         >>> logarithmic_penalty(np.array([1.0, 2.0])).round(6)

@@ -153,8 +153,7 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
-        ValueError: if there are not two layers, the initial weights have different shapes, or the
-            margin is not positive.
+        ValueError: if there are not two layers, shapes differ, or the margin is not positive.
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
@@ -201,7 +200,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         5.0
     """
     for name, module in model.named_modules():
-        if is_parametrized(module) or _hooked(module) or isinstance(module, _WITHOUT_PATHS):
+        hooks = module._forward_pre_hooks.values()  # weight_norm and spectral_norm compute weights
+        made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)
+        if made or isinstance(module, _WITHOUT_PATHS):
             raise ValueError(
                 f"path_norm: {label_of(name, module)} normalises, averages, or makes its weights "
                 "of other parameters; the norm is that of plain weights and ReLU (put nn.Identity "
@@ -263,21 +264,17 @@ def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 50
             f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
         )
     samples, labels = as_samples(x, like=input_like(model)).entries[0], real_tensor("y", y)
-    chunks = zip(samples.split(chunk_size), labels.split(chunk_size), strict=True)
+    own = dict(model.named_parameters())
+    weights = {name: own[name] for name in select_parameters(model, None)}
+    along = []  # ⟨w, ∇_w ℓ_i⟩ by chunk, float64 (b,)
     with evaluation_mode(model):
-        along = torch.cat([_scaling_gradients(model, *chunk) for chunk in chunks])
-    return math.sqrt(float(along.square().mean()))
-
-
-def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """⟨w, ∇_w ℓ_i⟩ of each sample, float64 (n,)."""
-    names, parameters = select_parameters(model, None), dict(model.named_parameters())
-    jacobian = Jacobian(model, x)
-    f, y = jacobian.f, _class_numbers(y, jacobian.f)
-    scaled = jacobian.times({name: parameters[name] for name in names})  # (n, c)
-    gradient = f.double().softmax(1)
-    gradient[torch.arange(len(y)), y] -= 1
-    return (gradient * scaled).sum(1)
+        for part, of_part in zip(samples.split(chunk_size), labels.split(chunk_size), strict=True):
+            jacobian = Jacobian(model, part)
+            classes = _class_numbers(of_part, jacobian.f)
+            gradient = jacobian.f.double().softmax(1)  # (b, c)
+            gradient[torch.arange(len(classes)), classes] -= 1
+            along.append((gradient * jacobian.times(weights)).sum(1))
+    return math.sqrt(float(torch.cat(along).square().mean()))
 
 
 def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
@@ -286,8 +283,7 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
 
     Raises:
-        ValueError: if the labels are not one class number per sample, q is not in [0, 1], or an
-            output is not finite.
+        ValueError: if y is not one class number per sample, q not in [0, 1], or f not finite.
 
     Example:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)
@@ -302,11 +298,6 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values
     return float((own - others).quantile(q))
-
-
-def _hooked(module: nn.Module) -> bool:
-    """Whether a hook computes its weights, as torch.nn.utils.weight_norm and spectral_norm do."""
-    return any(hasattr(hook, "compute_weight") for hook in module._forward_pre_hooks.values())
 
 
 def _two_layers(

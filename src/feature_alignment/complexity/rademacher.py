@@ -105,8 +105,7 @@ def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNor
     Source: Baratin et al. 2021, eq. 81.
 
     Raises:
-        ValueError: if the rank is below n in float64, so that not all labels can be fitted, or the
-            labels are not (n,).
+        ValueError: if the rank in float64 is below n, too low to fit y, or y is not (n,).
     """
     features, y = np.asarray(features, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if y.shape != (len(features),):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluation_mode
 
@@ -27,8 +28,7 @@ class UpdatePath:
     Args:
         model: the network before the first update.
         trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
-        every: number of updates between traces; if above 1, the last trace is reused in between,
-            and C is an estimate.
+        every: number of updates from trace to trace; above 1, C is an estimate with the last one.
 
     Raises:
         TypeError: if `trace` is not a function.
@@ -54,7 +54,7 @@ class UpdatePath:
             raise ValueError(f"every: {every} updates between two traces; give 1 or more.")
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
-        self._parameters = _copy(model)
+        self._parameters = list(copy_parameters(model).values())
         self._features = self._feature_norm(model)
 
     def __call__(self, step: int, model: nn.Module) -> None:
@@ -64,7 +64,7 @@ class UpdatePath:
             ValueError: if the trace is negative.
             TrainingDivergedError: if a parameter or the trace is not finite.
         """
-        current = _copy(model)
+        current = list(copy_parameters(model).values())
         pairs = zip(current, self._parameters, strict=True)
         squares = [(new.double() - old.double()).square().sum() for new, old in pairs]
         length = math.sqrt(float(torch.stack(squares).sum()))
@@ -98,7 +98,3 @@ class UpdatePath:
         if trace < 0:
             raise ValueError(f"trace: {trace}; that of a kernel is not negative.")
         return math.sqrt(trace)
-
-
-def _copy(model: nn.Module) -> list[torch.Tensor]:
-    return [parameter.detach().clone() for parameter in model.parameters()]

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_choice
 
 READINGS = ("tempered", "square", "compact", "rounded")
 
@@ -51,8 +51,7 @@ class AlignmentReversing:
         delta: float = 1e-3,
         label_shift: float = 1e-5,
     ) -> None:
-        if reading not in READINGS:
-            raise UserError(f"reading: unknown {reading!r}; {suggestion(reading, READINGS)}.")
+        check_choice("reading", reading, READINGS)
         if not (n > 0 and epsilon1 > 0 and epsilon2 >= 0):
             raise UserError(
                 f"n, epsilon1, epsilon2: {n}, {epsilon1}, {epsilon2}; n and ε₁ are to be positive, "
@@ -63,9 +62,11 @@ class AlignmentReversing:
         self.n = n
         self.reading = reading
         scale = 1 / np.sqrt(n) if reading == "tempered" else 1.0
-        self._first, self._other = (
-            scale * _spiked_gaussian(n, scale, epsilon1, generator) for _ in range(2)
-        )
+        drawn = []
+        for _ in range(2):  # rows from N(0, s² 11ᵀ + ε₁ I), times s
+            common = scale * generator.standard_normal((n, 1))
+            drawn.append(scale * (common + np.sqrt(epsilon1) * generator.standard_normal((n, n))))
+        self._first, self._other = drawn
         self._noise = epsilon2 * generator.standard_normal((n, n))
         self._delta = delta if reading == "tempered" else 0.0
         self._label_shift = label_shift
@@ -76,15 +77,24 @@ class AlignmentReversing:
         Raises:
             UserError: if γ is not in (0, 1] or leaves no sample with label 1.
         """
-        if not 0 < gamma <= 1 or round(gamma * self.n) == 0:
-            raise UserError(
-                f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; correct it."
-            )
-        ones = round(gamma * self.n)
-        by_rows = {"compact": self._compact_rows, "rounded": self._rounded_rows}.get(self.reading)
-        second = by_rows(ones) if by_rows else self._inverse[ones:]
-        x = np.concatenate([self._first[:ones], second]) + self._noise
-        y = np.where(np.arange(self.n) < ones, 1.0, 0.0) + self._label_shift
+        n = self.n
+        if not 0 < gamma <= 1 or round(gamma * n) == 0:
+            raise UserError(f"gamma: {gamma} of {n} samples, wanted 1/{n} to 1; correct it.")
+        ones = round(gamma * n)
+        first = self._first[:ones]
+        if self.reading == "compact":
+            _, singular, right = np.linalg.svd(first, full_matrices=False)
+            left = np.linalg.svd(self._other[ones:], full_matrices=False)[0]
+            rank = min(ones, n - ones)
+            second = (left[:, :rank] / singular[:rank] ** 2) @ right[:rank]
+        elif self.reading == "rounded":
+            gram = (first.T @ first).astype(np.float32)
+            _, singular, right = np.linalg.svd(gram.astype(np.float64))
+            second = (self._left[ones:] / singular) @ right
+        else:
+            second = self._inverse[ones:]
+        x = np.concatenate([first, second]) + self._noise
+        y = np.where(np.arange(n) < ones, 1.0, 0.0) + self._label_shift
         return x, y
 
     @cached_property
@@ -97,25 +107,3 @@ class AlignmentReversing:
         """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square and tempered readings, (n, n)."""
         _, singular, right = np.linalg.svd(self._first)
         return (self._left / (singular**2 + self._delta)) @ right  # S₁ is that of the Gram
-
-    def _rounded_rows(self, ones: int) -> np.ndarray:
-        """X⁽²⁾ of the rounded reading, (n − ones, d)."""
-        first = self._first[:ones]
-        gram = (first.T @ first).astype(np.float32)
-        _, singular, right = np.linalg.svd(gram.astype(np.float64))
-        return (self._left[ones:] / singular) @ right
-
-    def _compact_rows(self, ones: int) -> np.ndarray:
-        """X⁽²⁾ of the compact reading, (n − ones, d)."""
-        _, singular, right = np.linalg.svd(self._first[:ones], full_matrices=False)
-        left = np.linalg.svd(self._other[ones:], full_matrices=False)[0]
-        rank = min(ones, self.n - ones)
-        return (left[:, :rank] / singular[:rank] ** 2) @ right[:rank]
-
-
-def _spiked_gaussian(
-    n: int, spike: float, epsilon: float, generator: np.random.Generator
-) -> np.ndarray:
-    """Rows from N(0, s² 11ᵀ + ε I), (n, d = n)."""
-    common = spike * generator.standard_normal((n, 1))
-    return common + np.sqrt(epsilon) * generator.standard_normal((n, n))

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from feature_alignment.errors import UserError, reason, suggestion
+from feature_alignment.errors import UserError, check_choice, reason
 from feature_alignment.files import whole_file
 
 _INFO_KEY = "info_json"
-_SPLITS = ("train", "test")
 
 Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 """Canonical arrays and their description: `origin`, `notes`, optionally `class_names` and more."""
@@ -27,8 +26,7 @@ class Dataset:
         arrays: images: `x_train`, `x_test` uint8 (n, height, width, channels) and `y_train`,
             `y_test` int64 (n,); text: `text_train`, `text_test` uint8 (n,), the positions of
             the characters in `vocabulary`, uint32 Unicode code points in ascending order.
-        info: name, title, source, stand_in, description, origin, notes, counts, class_names and
-            sha256, see `prepare.prepare_dataset`.
+        info: what `prepare.prepare_dataset` tells of it.
     """
 
     arrays: dict[str, np.ndarray]
@@ -78,8 +76,7 @@ class Dataset:
         return [chr(code) for code in self.arrays["vocabulary"]]
 
     def _array(self, prefix: str, split: str, kind: str) -> np.ndarray:
-        if split not in _SPLITS:
-            raise UserError(f"{split!r}: no such split; {suggestion(split, _SPLITS)}.")
+        check_choice("split", split, ("train", "test"))
         key = f"{prefix}_{split}"
         if key not in self.arrays:
             held = "text" if "vocabulary" in self.arrays else "images"

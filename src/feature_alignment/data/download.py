@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import requests
+
 from feature_alignment.data.archives import refuse_size
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
@@ -61,8 +63,6 @@ def fetch(
 
 def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | None:
     """Try one address; return the reason if it finally fails, else None."""
-    import requests
-
     reason = again = ""
     for attempt in range(TRIES):
         if attempt:
@@ -74,16 +74,12 @@ def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | No
             return None
         except FileNotFoundError as error:
             return str(error)
-        except requests.RequestException as error:
-            reason = _connection_reason(error)
-        except ValueError as error:
-            reason = str(error)
+        except (requests.RequestException, ValueError) as error:
+            reason = _innermost(error)
     return f"{reason}; tried {TRIES} times"
 
 
 def _download(url: str, checksum: str, path: Path, report: Report) -> None:
-    import requests
-
     with (
         whole_file(path) as partial,
         requests.get(url, stream=True, timeout=TIMEOUT_SECONDS) as answer,
@@ -105,7 +101,7 @@ def _download(url: str, checksum: str, path: Path, report: Report) -> None:
     report(f"{path.name}: fetched")
 
 
-def _connection_reason(error: Exception) -> str:
+def _innermost(error: Exception) -> str:
     """The innermost cause: requests wraps the readable message several times."""
     while error.args and isinstance(error.args[0], Exception):
         error = error.args[0]

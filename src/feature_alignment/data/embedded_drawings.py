@@ -7,14 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw
 
-from feature_alignment.data.embedded_photos import (
-    REGIONS,
-    SIZE,
-    Drawn,
-    as_pixels,
-    backgrounds,
-    balanced_labels,
-)
+from feature_alignment.data import embedded_photos as photos
 from feature_alignment.determinism import stream
 
 Colour = tuple[int, ...]  # red, green and blue, 0 to 255
@@ -57,12 +50,12 @@ def _matrices(rows: list[list[np.ndarray]]) -> np.ndarray:
     return np.stack([np.stack(row, -1) for row in rows], -2)
 
 
-def brush_glyphs(split: str, n: int, generator: Generator) -> Drawn:
+def brush_glyphs(split: str, n: int, generator: Generator) -> photos.Drawn:
     """KMNIST: glyphs of ten classes, two forms each, in varying handwriting, (n, 28, 28, 1).
 
     Both splits are drawn in the same way.
     """
-    labels = balanced_labels(n, 10, generator)
+    labels = photos.balanced_labels(n, 10, generator)
     forms = _glyph_forms("kmnist", 10 * _FORMS)
     control = forms[_FORMS * labels + generator.integers(_FORMS, size=n)]
     control = control + generator.normal(0.0, 0.07, control.shape)
@@ -145,34 +138,34 @@ def _signs_of_class(label: int, images: np.ndarray, generator: Generator) -> np.
     cos, sin = np.cos(turn), np.sin(turn)
     matrix = radius * _matrices([[cos * squeeze, -sin], [sin * squeeze, cos]])  # sign to pixels
 
-    axis = np.arange(SIZE) - (SIZE - 1) / 2
+    axis = np.arange(photos.SIZE) - (photos.SIZE - 1) / 2
     pixels = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(1, -1, 2)
     on_sign = (pixels - shift) @ np.linalg.inv(matrix).transpose(0, 2, 1)  # (n, SIZE², 2)
-    depth = _depth(style, on_sign).reshape(n, SIZE, SIZE, 1) * radius[..., np.newaxis]
+    depth = _depth(style, on_sign).reshape(*images.shape[:3], 1) * radius[..., np.newaxis]
     rim = _RIM * (0.6 if style.corners == 3 else 1.0) * radius[..., np.newaxis]
 
     layers = [(style.rim, np.clip(depth + 0.5, 0, 1)), (style.field, np.clip(depth - rim, 0, 1))]
     if style.ink is not None:
         points = _pictogram(label) @ matrix.transpose(0, 2, 1) + shift  # (n, q, 2)
         brush = 0.085 * radius[:, 0, 0] * (1.6 if label == 17 else 1.0)
-        layers.append((style.ink, _brush_ink(points, brush, SIZE)))
+        layers.append((style.ink, _brush_ink(points, brush, photos.SIZE)))
     light = generator.uniform(0.35, 1.1, (n, 1, 1, 1))
     for colour, alpha in layers:
         images = (1 - alpha) * images + alpha * light * np.array(colour)
     return images
 
 
-def traffic_signs(split: str, n: int, generator: Generator) -> Drawn:
+def traffic_signs(split: str, n: int, generator: Generator) -> photos.Drawn:
     """GTSRB: signs of 43 classes on photograph patches, with varying light and view.
 
     The splits share no patches; (n, 32, 32, 3).
     """
-    labels = balanced_labels(n, len(_SIGNS), generator)
-    images = backgrounds(split, generator.integers(len(REGIONS), size=n), generator)
+    labels = photos.balanced_labels(n, len(_SIGNS), generator)
+    images = photos.backgrounds(split, generator.integers(len(photos.REGIONS), size=n), generator)
     for label in _SIGNS:
         chosen = np.flatnonzero(labels == label)
         images[chosen] = _signs_of_class(label, images[chosen], generator)
-    return as_pixels(images, generator), labels
+    return photos.as_pixels(images, generator), labels
 
 
 _FACE_SIZE, _OVERSAMPLING = 96, 2
@@ -281,14 +274,14 @@ def _draw_glasses(
     canvas.line(eye_x + rx, y - 1, width, y - 2, colour, 1.3)
 
 
-def drawn_faces(split: str, n: int, generator: Generator) -> Drawn:
+def drawn_faces(split: str, n: int, generator: Generator) -> photos.Drawn:
     """CelebA: faces of many colours and shapes, half of them with glasses (label 1).
 
     Both splits are drawn in the same way; (n, 96, 96, 3).
     """
-    labels = balanced_labels(n, 2, generator)
+    labels = photos.balanced_labels(n, 2, generator)
     x = np.empty((n, _FACE_SIZE, _FACE_SIZE, 3), dtype=np.uint8)
     for i, label in enumerate(labels):
         light = generator.uniform(0.7, 1.15)
-        x[i] = as_pixels(light * _face(bool(label), generator), generator)
+        x[i] = photos.as_pixels(light * _face(bool(label), generator), generator)
     return x, labels

@@ -37,7 +37,13 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load also reads other formats
             refuse_size(sum(member.file_size for member in members.infolist()))
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            _refuse_other_names(path, archive.files)
+            if missing := [key for key in _NPZ_KEYS if key not in archive.files]:
+                first = [shortened(name, quoted=False) for name in archive.files[:8]]
+                raise UserError(
+                    f"{path}: there is no array {missing[0]!r}, but "
+                    f"{', '.join(first) or 'none at all'}; write it with numpy.savez and the "
+                    f"arrays {', '.join(_NPZ_KEYS)}."
+                )
             # np.load returns members that are not arrays as bytes.
             arrays = {key: np.asarray(archive[key]) for key in _NPZ_KEYS}
     except (OSError, UserError):
@@ -51,15 +57,6 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
     canonical, forms = images.from_arrays(info, splits, path)
     origin = {"file": path, "sha256": content_hash("npz", path)}
     return canonical, _described(info, origin, ["unpacked from .xz"] if packed else [], forms)
-
-
-def _refuse_other_names(path: str, found: list[str]) -> None:
-    if missing := [key for key in _NPZ_KEYS if key not in found]:
-        shown = ", ".join(shortened(name, quoted=False) for name in found[:8]) or "none at all"
-        raise UserError(
-            f"{path}: there is no array {missing[0]!r}, but {shown}; "
-            f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
-        )
 
 
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
@@ -77,7 +74,11 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     root = Path(path)
     found = {split: _class_files(root, split) for split in ("train", "test")}
     names = _class_names(info, root, found)
-    splits = {split: _in_turn(names, files) for split, files in found.items()}
+    splits = {}
+    for split, files in found.items():  # the first file of each class, then the second, and so on
+        rounds = itertools.zip_longest(*(files.get(name, []) for name in names))
+        taken = [(file, label) for one in rounds for label, file in enumerate(one) if file]
+        splits[split] = [file for file, _ in taken], [label for _, label in taken]
     arrays, forms = images.from_files(info, splits, path)
     origin = {"folder": path, "sha256": content_hash("imagefolder", path)}
     described = _described(info, origin, ["images taken in turn from each class"], forms)
@@ -166,10 +167,3 @@ def _class_names(
         f"{root}: {len(names)} class folders{where}, wanted {info.classes} for {info.title}; "
         "give one folder per class, an empty one for a class without images."
     )
-
-
-def _in_turn(names: list[str], files: Mapping[str, list[Path]]) -> tuple[list[Path], list[int]]:
-    """Files and labels: the first file of each class, then the second of each, and so on."""
-    rounds = itertools.zip_longest(*(files.get(name, []) for name in names))
-    taken = [(file, label) for one in rounds for label, file in enumerate(one) if file]
-    return [file for file, _ in taken], [label for _, label in taken]

@@ -1,4 +1,4 @@
-"""The published image sets, in torchvision's folders: fetched if missing, then read.
+"""The published data sets, in torchvision's folders: fetched if missing, then read.
 
 The network is not used if the files are complete. Addresses and checksums are torchvision's.
 """
@@ -10,21 +10,25 @@ import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from torchvision import datasets
 
 from feature_alignment.data.archives import DAMAGE, unpack, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
+from feature_alignment.data.text import load_text_file
 from feature_alignment.errors import UserError, reason
 from feature_alignment.files import open_regular, sha256_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+SHAKESPEARE_URL = (
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+)
+SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 # MNIST is often distributed recompressed or uncompressed; torchvision has checksums of the .gz
 # files only.
 MNIST_UNCOMPRESSED_MD5 = {
@@ -43,19 +47,18 @@ GTSRB_ARCHIVES = {
     },
 }
 GTSRB_IMAGES = {"train": 26640, "test": 12630}  # numbers of images in the archives
-# Beaglehole et al. 2024 train on a balanced subset of 7500; the limit also bounds memory.
 CELEBA_LISTS = {  # MD5 of the published lists, from torchvision
     "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
     "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
 }
-CELEBA_PER_CLASS = {"train": 3750, "test": 1000}
+CELEBA_PER_CLASS = {"train": 3750, "test": 1000}  # at most; also bounds memory
 _CELEBA_PARTITION = {"train": 0, "test": 2}
 
 
 def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
     """Read a published set from a folder, torchvision's `root`, fetching what is missing.
 
-    Images are kept in the published order.
+    Images and texts are kept in the published order.
 
     Raises:
         UserError: if a file cannot be fetched or is not as published.
@@ -64,8 +67,6 @@ def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
 
 
 def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     source = getattr(datasets, info.title)  # MNIST or KMNIST
     known = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
     files, parts = [], {}
@@ -105,8 +106,6 @@ def _idx_array(content: bytes) -> np.ndarray:
 
 
 def _load_cifar(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     source = getattr(datasets, info.name.upper())
     checksums = [*source.train_list, *source.test_list]
     checksums.append((source.meta["filename"], source.meta["md5"]))
@@ -126,8 +125,6 @@ def _load_cifar(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     class LabelledSTL10(datasets.STL10):
         # torchvision also requires the 2.8 GB of unlabelled images, which are not used here.
         train_list = datasets.STL10.train_list[:2]
@@ -139,8 +136,6 @@ def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _load_svhn(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    from torchvision import datasets
-
     files, arrays = [], {}
     for split in ("train", "test"):
         url, name, md5 = datasets.SVHN.split_list[split]
@@ -226,16 +221,9 @@ def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
 
 
 def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
-    """Read the first portraits with and without eyeglasses, in equal numbers.
-
-    From each split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer
-    class has, in the published order. Images are cropped to their central square and resized.
-
-    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
-
-    Raises:
-        UserError: if a file is missing, or a list is not the published one.
-    """
+    # The first `CELEBA_PER_CLASS` images of both classes of each split, or as many as the rarer one
+    # has, in the published order; cropped to their central square and resized.
+    # Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
     base = root / "celeba"
     names = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
     images, attributes, partition = (base / name for name in names)
@@ -273,12 +261,14 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     return arrays, {"origin": [origin, _origin(attributes), _origin(partition)], "notes": notes}
 
 
-def _column(
-    path: Path, column: str | int, allowed: Collection[int], **options: Any
-) -> "pd.Series[int]":
-    # A column of a published table, indexed by image names, which must be unique.
-    import pandas as pd
+def _load_shakespeare(info: DatasetInfo, root: Path, report: Report) -> Loaded:
+    file, checksum = root / "tinyshakespeare" / "input.txt", f"sha256:{SHAKESPEARE_SHA256}"
+    fetch(SHAKESPEARE_URL, checksum, file, report, alternative="use source 'file'")
+    return load_text_file(file.as_posix())
 
+
+def _column(path: Path, column: str | int, allowed: Collection[int], **options: Any) -> pd.Series:
+    # A column of a published table, indexed by image names, which must be unique.
     try:
         found = pd.read_csv(path, encoding_errors="replace", **options)[column]
         bad = found.index[~found.isin(allowed) | found.index.duplicated()]
@@ -299,4 +289,5 @@ _LOADERS: dict[str, Callable[[DatasetInfo, Path, Report], Loaded]] = {
     "stl10": _load_stl10,
     "gtsrb": _load_gtsrb,
     "celeba": _load_celeba,
+    "shakespeare": _load_shakespeare,
 }

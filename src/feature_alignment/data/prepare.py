@@ -1,18 +1,16 @@
 """Prepare a data set: from its name and options to its canonical arrays and description."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from feature_alignment.data.canonical import Loaded, content_sha256
-from feature_alignment.data.download import Report, fetch
 from feature_alignment.data.embedded import embedded_images
 from feature_alignment.data.identity import OWN_SOURCES
 from feature_alignment.data.local import load_imagefolder, load_npz
-from feature_alignment.data.official import load_official
 from feature_alignment.data.registry import (
     DOWNLOAD_FOLDER,
     DatasetInfo,
@@ -24,14 +22,9 @@ from feature_alignment.errors import UserError
 
 log = logging.getLogger(__name__)
 
-SHAKESPEARE_URL = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-)
-SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-
 
 def prepare_dataset(
-    name: str, options: Mapping[str, Any], progress: Report = lambda line: None
+    name: str, options: Mapping[str, Any], progress: Callable[[str], None] = lambda line: None
 ) -> Loaded:
     """Read, fetch or generate a data set and convert it to canonical form.
 
@@ -133,7 +126,7 @@ def _oddities(arrays: Mapping[str, np.ndarray]) -> list[str]:
     return found
 
 
-def _read(info: DatasetInfo, source: str, path: str, progress: Report) -> Loaded:
+def _read(info: DatasetInfo, source: str, path: str, progress: Callable[[str], None]) -> Loaded:
     if source == "embedded":
         return embedded_text() if info.kind == "text" else embedded_images(info.name)
     if source == "npz":
@@ -142,9 +135,6 @@ def _read(info: DatasetInfo, source: str, path: str, progress: Report) -> Loaded
         return load_imagefolder(info, path)
     if source == "file":
         return load_text_file(path)
-    if source == "torchvision":
-        return load_official(info, path, progress)
-    file = Path(path) / "tinyshakespeare" / "input.txt"
-    checksum = f"sha256:{SHAKESPEARE_SHA256}"
-    fetch(SHAKESPEARE_URL, checksum, file, progress, alternative="use source 'file'")
-    return load_text_file(file.as_posix())
+    from feature_alignment.data import official  # takes a second, for torchvision
+
+    return official.load_official(info, path, progress)

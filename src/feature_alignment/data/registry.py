@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from feature_alignment.errors import UserError, shortened, suggestion
 
-IMAGE_SOURCES = ("embedded", "torchvision", "imagefolder", "npz")
-TEXT_SOURCES = ("embedded", "download", "file")
 DOWNLOAD_FOLDER = "data"
 
 _WANTED_FILES = {
@@ -40,7 +38,9 @@ class DatasetInfo:
     @property
     def sources(self) -> tuple[str, ...]:
         """The values that `source` may take for this set."""
-        return IMAGE_SOURCES if self.kind == "image" else TEXT_SOURCES
+        image = self.kind == "image"
+        own = ("torchvision", "imagefolder", "npz") if image else ("download", "file")
+        return "embedded", *own
 
 
 _DIGITS = tuple("0123456789")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_choice
 
 PROJECTIONS = ("printed", "orthogonal")
 """The readings of P_noise, see `noisy_regression`."""
@@ -184,10 +184,7 @@ def noisy_regression(
     Raises:
         UserError: if the projection is unknown or the variance is negative.
     """
-    if projection not in PROJECTIONS:
-        raise UserError(
-            f"projection: unknown {projection!r}; {suggestion(projection, PROJECTIONS)}."
-        )
+    check_choice("projection", projection, PROJECTIONS)
     if not variance >= 0:
         raise UserError(f"variance: {variance}, wanted a number of at least 0.")
     signal = generator.standard_normal(n)

@@ -79,5 +79,4 @@ def embedded_text() -> Loaded:
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     # A few accented names would each add a character that occurs only once.
     text = text.encode("ascii", "ignore").decode()
-    origin = [package_origin()]
-    return character_codes(text, str(folder)), {"origin": origin, "notes": []}
+    return character_codes(text, str(folder)), {"origin": [package_origin()], "notes": []}

@@ -2,3 +2,5 @@
 
 MEASURES = ("kernel", "features", "adapted")
 """Names of built-in measurements, see `monitor.Monitor`."""
+METRICS, STATE, ABOUT = "metrics.csv", "state.pt", "about.json"
+"""The files that `Monitor.save` writes."""

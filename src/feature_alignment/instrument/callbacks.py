@@ -15,8 +15,9 @@ from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import write_whole
+from feature_alignment.instrument import STATE
+from feature_alignment.instrument.arguments import identity
 from feature_alignment.instrument.monitor import Monitor
-from feature_alignment.instrument.record_state import STATE, identity
 
 try:
     from lightning.pytorch import Callback, LightningModule
@@ -70,14 +71,13 @@ class _Watching:
         # Begin a record, or resume the one from `place`.
         state, self._state = self._state, None  # not for a later training
         if self._folder is not None:
+            folder = Path(self._folder)
             try:
-                Path(self._folder).mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UserError(
-                    f"folder: {self._folder}: {error.strerror}; give another."
-                ) from error
-            if not os.access(self._folder, os.W_OK | os.X_OK):
-                raise UserError(f"folder: {self._folder} must not be written to; give another.")
+                raise UserError(f"folder: {folder}: {error.strerror}; give another.") from error
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise UserError(f"folder: {folder} must not be written to; give another.")
         told = self.monitor is not None and (self.monitor.model, self.monitor.at)
         if state is None and step > 0 and told == (model, step):
             return  # fit() continues the same training

@@ -16,8 +16,8 @@ from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import sha256_of, write_whole
+from feature_alignment.instrument import METRICS, STATE
 from feature_alignment.instrument.monitor import Monitor
-from feature_alignment.instrument.record_state import METRICS, STATE
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
@@ -137,9 +137,7 @@ def _read(file: Path) -> Mapping[str, Any]:
             return load_file(file)
         found = torch.load(file, map_location="cpu", weights_only=True)
     except ImportError as error:
-        raise UserError(
-            f"{file}: reading it needs safetensors: pip install safetensors."
-        ) from error
+        raise UserError(f"{file}: needs safetensors; pip install safetensors.") from error
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         if "weights only" in first.lower():  # the rest is about PyTorch's own options
@@ -168,38 +166,27 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
     try:
         files = sorted(root.glob(str(Path(pattern).relative_to(root))))
     except (ValueError, IndexError) as error:
-        raise UserError(
-            f"--checkpoints: {pattern!r} is no pattern of files; give one as 'ckpt/*.pt'."
-        ) from error
+        raise UserError(f"{pattern!r} is no pattern of files; give one as 'ckpt/*.pt'.") from error
     for file in files:
         if file.name[0] == "." or (file.name == STATE and (file.parent / METRICS).exists()):
             continue  # left by a process that was killed while it wrote; a record's own
         if file.suffix not in SUFFIXES:
-            raise UserError(
-                f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
-            )
+            raise UserError(f"{file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern.")
         name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d+\.\d+|(?<=[=_-])\.\d+", "", file.stem)
         name = re.sub(r"(?<=\d),(?=\d{3})", "", name)
         if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
-            raise UserError(
-                f"--checkpoints: {file}: {short[0]} is no step in digits; name it as step1000.pt."
-            )
+            raise UserError(f"{file}: {short[0]} is no step in digits; name it as step1000.pt.")
         counted = (re.findall(rf"{word}\D?(\d+)", name) for word in _COUNTS)
         numbers = next(filter(None, counted), None) or re.findall(r"\d+", name)
         numbers = numbers or _IN_FOLDER.findall(file.parent.name)
         if not numbers:
-            raise UserError(
-                f"--checkpoints: {file} has no number in its name; name it by its step: step100.pt."
-            )
+            raise UserError(f"{file} has no number in its name; name it by its step: step100.pt.")
         step = int(numbers[-1])
         if step in found:
-            raise UserError(
-                f"--checkpoints: {found[step]} and {file} are both of step {step}; narrow the "
-                "pattern."
-            )
+            raise UserError(f"{found[step]} and {file} both have step {step}; narrow the pattern.")
         found[step] = file
     if not found:
-        raise UserError(f"--checkpoints: no file matches {pattern!r}; quote it, as 'ckpt/*.pt'.")
+        raise UserError(f"no file matches {pattern!r}; quote it, as 'ckpt/*.pt'.")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import write_whole
-from feature_alignment.instrument import MEASURES
+from feature_alignment.instrument import MEASURES, METRICS
 
 
 def add_commands(commands: Any) -> None:
@@ -32,21 +32,18 @@ def add_commands(commands: Any) -> None:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from feature_alignment.instrument.checkpoints import (
-        batch,
-        built,
-        find_checkpoints,
-        measure_checkpoints,
-    )
-    from feature_alignment.instrument.record_state import METRICS
+    from feature_alignment.instrument import checkpoints
 
-    files = find_checkpoints(options.checkpoints)
-    model = built(options.model)
-    x, y = batch(options.data)
+    try:
+        files = checkpoints.find_checkpoints(options.checkpoints)
+    except UserError as error:
+        raise UserError(f"--checkpoints: {error}") from error
+    model = checkpoints.built(options.model)
+    x, y = checkpoints.batch(options.data)
     only = options.only[0] if options.only == ["trainable"] else options.only
     choices = {"measure": options.measure, "output": options.output, "only": only}
     try:
-        measure_checkpoints(model, x, y, files, options.out, **choices)
+        checkpoints.measure_checkpoints(model, x, y, files, options.out, **choices)
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
         # Raised by the engine, or by the model itself, if something does not fit.
         raise UserError(str(error)) from error

@@ -22,17 +22,7 @@ from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
-from feature_alignment.instrument import MEASURES
-from feature_alignment.instrument.arguments import label_tensor, measured_steps, whole_number
-from feature_alignment.instrument.record_state import (
-    ABOUT,
-    METRICS,
-    STATE,
-    identity,
-    model_at,
-    saved_state,
-    told,
-)
+from feature_alignment.instrument import ABOUT, MEASURES, METRICS, STATE, arguments
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
@@ -83,16 +73,13 @@ class Monitor:
         initial: W₀ by parameter name.
         measured: steps that have been measured.
         problems: steps at which a measurement failed, with the reason.
-        seconds: total time spent on measuring.
 
     Args:
         model: the network; its current parameters are the start W₀.
         x: inputs (n, …) to measure on, as for `tangent_kernel`; moved to the model's device.
-        y: class numbers (n,) or labels (n, c), a tensor or an array; None to leave out the
-            alignment with them.
+        y: class numbers (n,) or labels (n, c), tensor or array; None for no alignment with them.
         measure: names among "kernel", "features" and "adapted", and custom probes.
-        every: a number of updates, the steps themselves, or "geometric" for steps that grow by
-            15 %.
+        every: a number of updates, the steps themselves, or "geometric": each 15 % later.
         loss: function of the outputs, in the model's own shape, and of `y` as a tensor, recorded
             as the metric "loss"; None to record no loss. PyTorch's own losses refuse a `y` of
             another shape, others may compare each output with each target.
@@ -103,8 +90,7 @@ class Monitor:
 
     Raises:
         UserError: if the model is not a module, a name is unknown, the labels are not numbers,
-            `first` is not an integer, or the state is of another model, of other samples or of
-            another measurement.
+            `first` is no integer, or the state is of another model, other samples or measurements.
         ValueError: if the model cannot be measured.
     """
 
@@ -133,7 +119,7 @@ class Monitor:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
         device = next((p.device for p in model.parameters()), None)
-        y = None if y is None else label_tensor(y).clone().to(device)
+        y = None if y is None else arguments.label_tensor(y).clone().to(device)
         self.model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs, input_like(model)).kept(device)
         self._function = ModelFunction(model, output, flat=False)
@@ -141,20 +127,20 @@ class Monitor:
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         if not isinstance(split, str) or not split:
             raise UserError(f"split: found {shortened(split)}; give a name, such as 'test'.")
-        self._split, self._loss_name = split, repr(told(loss))
-        chosen = repr([told(output), told(only), *[split] * (split != "train")])
-        self._identity = identity([*self._samples.entries.values(), y, chosen])
-        self._steps = measured_steps(every)
-        self.at = self._first = first = whole_number("first", first)
+        self._split, self._loss_name = split, repr(arguments.told(loss))
+        chosen = [arguments.told(output), arguments.told(only), *[split] * (split != "train")]
+        self._identity = arguments.identity([*self._samples.entries.values(), y, repr(chosen)])
+        self._steps = arguments.measured_steps(every)
+        self.at = self._first = first = arguments.whole_number("first", first)
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder, self._other_weights = Recorder(), False
-        saved = saved_state(state)
+        saved = arguments.saved_state(state)
         self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
         buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
         self._buffers = buffers if saved is None else dict(saved["buffers"])
         start = self.initial | self._buffers
-        with self._looking(), nullcontext() if saved is None else model_at(model, start):
+        with self._looking(), nullcontext() if saved is None else arguments.model_at(model, start):
             self._probes = [
                 self._probe(m, output, only) if isinstance(m, str) else m for m in measure
             ]
@@ -185,7 +171,8 @@ class Monitor:
                 "the record goes on from a model with other weights than when it was saved, so "
                 "steps counted from there are wrong; tell each step's number",
             )
-        before, self.at = self.at, self.at + 1 if step is None else whole_number("step", step)
+        before = self.at
+        self.at = before + 1 if step is None else arguments.whole_number("step", step)
         if self.at < before:  # most likely a number within an epoch
             self.at = before
             problem = "a number told later was below it; count updates over all epochs"
@@ -204,7 +191,7 @@ class Monitor:
             UserError: if `step` is not an integer.
             ValueError: at the first step, if the model cannot be measured.
         """
-        step = whole_number("step", step)
+        step = arguments.whole_number("step", step)
         if step in self.measured:
             return
         start, found = time.monotonic(), []
@@ -296,7 +283,7 @@ class Monitor:
             "loss": self._loss_name,
             "step": self.at,
             "measured": sorted(self.measured),
-            "weights": identity(self.model.parameters()),
+            "weights": arguments.identity(self.model.parameters()),
             "initial": self.initial,
             "buffers": self._buffers,
             "values": [[*key, value] for key, value in record["values"].items()],
@@ -330,7 +317,7 @@ class Monitor:
             if isinstance(probe, Stateful):
                 probe.load_state_dict(as_it_was(state))
         weights = saved.get("weights")  # old records lack them
-        self._other_weights = weights not in (None, identity(self.model.parameters()))
+        self._other_weights = weights not in (None, arguments.identity(self.model.parameters()))
         self.at, self.measured = saved["step"], set(saved["measured"])
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 

@@ -3,21 +3,15 @@
 import itertools
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    broken_axis,
-    new_figure,
-    sequence_colours,
-)
+from feature_alignment.pipeline.figures import style
 from feature_alignment.training.probes import WHOLE_NETWORK
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PANELS = {
     "loss": "Loss",
@@ -34,12 +28,15 @@ PANELS = {
 """Titles of the metrics that are drawn; others are in the table only, if any of these exists."""
 LOGARITHMIC = {"largest_eigenvalue"}
 BETWEEN_0_AND_1 = {"trace_ratio_5", "nfc", "centred_nfc"}
+LINES = (("-", "solid"), ("--", "dashed"), (":", "dotted"), ("-.", "dash-dotted"))
+"""Lines of the splits, and their names."""
 LAYERS_NAMED = 12
 COLUMNS = 3
 FAR = 30  # the step axis is broken and logarithmic if steps > 0 differ by this factor or more
 
 
-def draw_record(frame: "pd.DataFrame") -> "Figure":
+@matplotlib.rc_context()
+def draw_record(frame: pd.DataFrame) -> Figure:
     """Draw a record's metrics that have a title, or all if none has; the whole network in blue.
 
     Layers are coloured by depth. Matplotlib's settings are restored afterwards.
@@ -47,13 +44,6 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     Raises:
         UserError: if there is nothing to draw.
     """
-    import matplotlib
-
-    with matplotlib.rc_context():
-        return _drawn(frame)
-
-
-def _drawn(frame: "pd.DataFrame") -> "Figure":
     found = frame["metric"].unique()
     metrics = [metric for metric in PANELS if metric in found] or list(found)
     if not metrics:
@@ -63,8 +53,9 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
     broken = later.nunique() > 2 and later.max() >= FAR * later.min()
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
-    figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
-    colours, looks = sequence_colours(_by_depth(frame["layer"].unique())), _looks(frame)
+    figure, axes = style.new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
+    colours = style.sequence_colours(_by_depth(frame["layer"].unique()))
+    looks = dict(zip(frame["split"].unique(), itertools.cycle(LINES), strict=False))
     for ax, metric in zip(axes.flat, metrics, strict=False):
         rows = frame[frame["metric"] == metric]
         _draw(ax, rows, metric, colours, looks, steps if broken else None)
@@ -91,12 +82,6 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
     return figure
 
 
-def _looks(frame: "pd.DataFrame") -> dict[str, tuple[str, str]]:
-    """The line of each split, and its name."""
-    styles = [("-", "solid"), ("--", "dashed"), (":", "dotted"), ("-.", "dash-dotted")]
-    return dict(zip(frame["split"].unique(), itertools.cycle(styles), strict=False))
-
-
 def plain(name: str) -> str:
     """A name as Matplotlib shows it, without taking it for mathematics."""
     return name.replace("$", r"\$")
@@ -114,22 +99,22 @@ def _by_depth(names: Iterable[str]) -> list[str]:
 
 
 def _draw(
-    ax: "Axes",
-    rows: "pd.DataFrame",
+    ax: Axes,
+    rows: pd.DataFrame,
     metric: str,
     colours: dict[str, str],
     looks: dict[str, tuple[str, str]],
-    broken_at: "pd.Series[int] | None",
+    broken_at: "pd.Series | None",
 ) -> None:
     before = (rows["step"] == 0) & (broken_at is not None)
     for (layer, split, _), curve in rows.groupby(["layer", "split", before], sort=False):
         whole = layer == WHOLE_NETWORK
-        colour = COLOURS["train"] if whole else colours[str(layer)]
+        colour = style.COLOURS["train"] if whole else colours[str(layer)]
         width, order = (1.5, 3) if whole else (1.0, 2)
         (line,) = ax.plot(curve["step"], curve["value"], looks[str(split)][0], color=colour)
         line.set(linewidth=width, zorder=order, marker=".", gid=str(layer))
     if broken_at is not None:
-        broken_axis(ax, broken_at)
+        style.broken_axis(ax, broken_at)
     if metric in LOGARITHMIC and (rows["value"] > 0).all():
         ax.set_yscale("log")
     if metric in BETWEEN_0_AND_1:

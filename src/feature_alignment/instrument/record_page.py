@@ -10,8 +10,8 @@ import pandas as pd
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
+from feature_alignment.instrument import ABOUT, METRICS
 from feature_alignment.instrument.pictures import PANELS, draw_record
-from feature_alignment.instrument.record_state import ABOUT, METRICS
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import duration_text, number_text
 
@@ -47,10 +47,16 @@ def record_page(folder: Path) -> str:
     if not whole:
         raise UserError(f"{folder / METRICS}: is not the table that {ABOUT} tells of; {_CURE}.")
     frame = pd.read_csv(
-        io.StringIO(text), dtype={"layer": str, "split": str}, keep_default_na=False
+        io.StringIO(text),
+        dtype={"layer": str, "split": str, "value": float},
+        keep_default_na=False,
     )
     if frame.empty:
         raise UserError(f"{folder / METRICS}: has no rows, since nothing could be measured.")
+    values = frame.groupby(["metric", "layer", "split"], sort=False)["value"]  # in order of steps
+    found = values.agg(first="first", last="last", least="min", most="max")
+    rows = found.map(number_text).reset_index()
+    rows["title"] = [PANELS.get(metric, "") for metric in rows["metric"]]
     picture = io.BytesIO()
     draw_record(frame).savefig(picture, format="png")
     return render(
@@ -59,27 +65,6 @@ def record_page(folder: Path) -> str:
         splits=list(frame["split"].unique()),
         steps=sorted(frame["step"].unique()),
         picture=base64.b64encode(picture.getvalue()).decode("ascii"),
-        rows=_rows(frame),
+        rows=rows.to_dict("records"),
         table=METRICS,
     )
-
-
-def _rows(frame: pd.DataFrame) -> list[dict[str, str]]:
-    """First, last, smallest and largest value of each metric of each layer."""
-    rows = []
-    for (metric, layer, split), curve in frame.groupby(["metric", "layer", "split"], sort=False):
-        values = curve.sort_values("step")["value"].astype(float)
-        found = {"first": values.iloc[0], "last": values.iloc[-1]}
-        found |= {"least": values.min(), "most": values.max()}
-        texts = {name: number_text(float(value)) for name, value in found.items()}
-        title = PANELS.get(str(metric), "")
-        rows.append(
-            {
-                "metric": str(metric),
-                "title": title,
-                "layer": str(layer),
-                "split": str(split),
-                **texts,
-            }
-        )
-    return rows

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import SCHEMES, draw_normal, new_linear
+from feature_alignment.errors import check_choice
+from feature_alignment.models.initialisation import SCHEMES, check_sizes, draw_normal, new_linear
 
 INITS = ("nanogpt", *SCHEMES)
 OUTPUTS = ("every_position", "last_position")
@@ -96,17 +96,12 @@ class GPT(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        sizes = (vocabulary, n_layer, n_head, n_embd, block_size)
-        if min(sizes) < 1:
-            raise ValueError(
-                f"vocabulary, n_layer, n_head, n_embd, block_size: {sizes} holds a size below 1."
-            )
+        check_sizes(vocabulary=vocabulary, n_layer=n_layer, n_head=n_head)
+        check_sizes(n_embd=n_embd, block_size=block_size)
         if n_embd % n_head:
             raise ValueError(f"n_head: {n_head} heads do not divide n_embd = {n_embd} evenly.")
-        if init not in INITS:
-            raise ValueError(f"init: {init!r} is not a scheme; {suggestion(init, INITS)}.")
-        if outputs not in OUTPUTS:
-            raise ValueError(f"outputs: {outputs!r} is unknown; {suggestion(outputs, OUTPUTS)}.")
+        check_choice("init", init, INITS)
+        check_choice("outputs", outputs, OUTPUTS)
         scheme = "pytorch" if init == "nanogpt" else init
         drawing: dict[str, Any] = {"scheme": scheme, "generator": generator, "dtype": dtype}
         options = {"bias": bias, **drawing}
@@ -119,7 +114,13 @@ class GPT(nn.Module):
         if tie_weights:
             self.readout.weight = self.token_embedding.weight
         if init == "nanogpt":
-            self._draw_nanogpt(generator)
+            for name, parameter in self.named_parameters():  # a tied weight comes once
+                if name.endswith("bias"):
+                    nn.init.zeros_(parameter)
+                elif name.endswith(("projection.weight", "contract.weight")):
+                    draw_normal(parameter, 0.02 / math.sqrt(2 * n_layer), generator)
+                elif parameter.ndim == 2:
+                    draw_normal(parameter, 0.02, generator)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits of the next character: integers (n, T) → (n, T, V), or (n, V) for the last one.
@@ -136,17 +137,6 @@ class GPT(nn.Module):
         if self.outputs == "last_position":
             x = x[:, -1]  # (n, d)
         return self.readout(x)
-
-    def _draw_nanogpt(self, generator: torch.Generator) -> None:
-        residual = 0.02 / math.sqrt(2 * len(self.blocks))
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():  # a tied weight comes once
-                if name.endswith("bias"):
-                    parameter.zero_()
-                elif name.endswith(("projection.weight", "contract.weight")):
-                    draw_normal(parameter, residual, generator)
-                elif parameter.ndim == 2:
-                    draw_normal(parameter, 0.02, generator)
 
 
 def _new_embedding(

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_choice
 
 SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias", "lecun")
 
@@ -62,6 +62,17 @@ def new_conv2d(
     return layer
 
 
+def check_sizes(**sizes: int) -> None:
+    """Refuse a number of units, channels or layers, by its name, that is below 1.
+
+    Raises:
+        ValueError: if one is.
+    """
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}: {size}; it must be at least 1.")
+
+
 def draw_normal(parameter: torch.Tensor, std: float, generator: torch.Generator) -> None:
     """Overwrite a parameter's entries with draws from N(0, std²)."""
     with torch.no_grad():
@@ -71,13 +82,15 @@ def draw_normal(parameter: torch.Tensor, std: float, generator: torch.Generator)
 def _draw_parameters(
     layer: nn.Linear | nn.Conv2d, fan_in: int, scheme: str, generator: torch.Generator
 ) -> None:
-    if scheme not in SCHEMES:
-        raise ValueError(f"init: {scheme!r} is not a scheme; {suggestion(scheme, SCHEMES)}.")
+    check_choice("init", scheme, SCHEMES)
     bound = 1 / math.sqrt(fan_in)
     if scheme == "pytorch":
         weight = _uniform(layer.weight.shape, bound, generator)
     elif scheme == "lecun":
-        weight = _truncated_normal(layer.weight.shape, bound, generator)
+        # Truncated at ±2 and rescaled, since truncation makes the deviation smaller.
+        limit = math.erf(2 / math.sqrt(2))
+        draws = math.sqrt(2) * torch.erfinv(_uniform(layer.weight.shape, limit, generator))
+        weight = bound / _TRUNCATED_STD * draws
     else:
         weight = _normal(layer.weight.shape, math.sqrt(2 / fan_in), generator)
     dtype = layer.weight.dtype
@@ -95,12 +108,3 @@ def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -
 
 def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> torch.Tensor:
     return std * torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-def _truncated_normal(
-    shape: tuple[int, ...], std: float, generator: torch.Generator
-) -> torch.Tensor:
-    """Draws from a normal distribution truncated at two deviations, rescaled to deviation `std`."""
-    limit = math.erf(2 / math.sqrt(2))
-    draws = math.sqrt(2) * torch.erfinv(_uniform(shape, limit, generator))
-    return std / _TRUNCATED_STD * draws

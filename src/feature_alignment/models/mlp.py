@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import new_conv2d, new_linear
+from feature_alignment.errors import check_choice
+from feature_alignment.models.initialisation import check_sizes, new_conv2d, new_linear
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
@@ -53,16 +53,9 @@ class MLP(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
+        check_choice("activation", activation, ACTIVATIONS)
         sizes = [input_dim, *widths, output_dim]
-        if any(size < 1 for size in sizes):
-            raise ValueError(
-                f"input_dim, widths, output_dim: {sizes} holds a size below 1; "
-                "every layer needs at least one unit."
-            )
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation: {activation!r} is unknown; {suggestion(activation, ACTIVATIONS)}."
-            )
+        check_sizes(input_dim=input_dim, widths=min(sizes), output_dim=output_dim)
         scales = [1.0] * (len(sizes) - 1) if layer_scales is None else list(layer_scales)
         if len(scales) != len(sizes) - 1:
             raise ValueError(

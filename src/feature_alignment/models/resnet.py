@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.models.initialisation import new_conv2d, new_linear
+from feature_alignment.models.initialisation import check_sizes, new_conv2d, new_linear
 
 # Channels in units of the base width, and stride, of the first block of each stage.
 STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
@@ -14,8 +14,7 @@ STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
 class ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut: x ↦ ReLU(N(conv(ReLU(N(conv x)))) + S(x)).
 
-    N is batch norm or, without it, the identity. S is the identity, or a 1×1 convolution followed
-    by N if the shape changes.
+    N is batch norm or the identity; S is the identity or, if the shape changes, N(1×1 conv x).
     """
 
     def __init__(
@@ -71,10 +70,7 @@ class ResNet18(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        sizes = {"base_width": base_width, "output_dim": output_dim, "in_channels": in_channels}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}: {size}; it must be at least 1.")
+        check_sizes(base_width=base_width, output_dim=output_dim, in_channels=in_channels)
         options: dict[str, Any] = {"scheme": init, "generator": generator, "dtype": dtype}
         convolution = {"bias": bias and not batch_norm, **options}
         self.stem = new_conv2d(in_channels, base_width, 3, **convolution)

@@ -5,11 +5,15 @@ Wȧ + (δ_W a + δ_b). The values need no gradient, so a step costs little more 
 """
 
 import copy
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from feature_alignment.errors import check_choice
 
 MODES = ("linearised", "factorised")
 
@@ -32,8 +36,7 @@ class TangentModel(nn.Module):
 
     def __init__(self, network: nn.Sequential, mode: str) -> None:
         super().__init__()
-        if mode not in MODES:
-            raise ValueError(f"mode: {mode!r} is not one of {', '.join(MODES)}.")
+        check_choice("mode", mode, MODES)
         self.network = copy.deepcopy(network).requires_grad_(False)
         self.updates = nn.ModuleDict()
         if len(self.network) != len(dict(self.network.named_children())):
@@ -86,16 +89,23 @@ class TangentModel(nn.Module):
         return {place: _composed(update).detach().clone() for place, update in self.updates.items()}
 
 
-class _FactorisedLinear(nn.Module):
-    """a ↦ M₂ (W M₁ a + b)."""
+class _Factorised(nn.Module):
+    """The factors of a layer's update, at their start."""
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, layer: nn.Linear | nn.Conv2d) -> None:
         super().__init__()
-        k, d = layer.weight.shape
+        k, d, *window = layer.weight.shape
+        if isinstance(layer, nn.Conv2d):
+            self.window: Any = (layer.stride, layer.padding, layer.dilation)
+            self.on_positions = nn.Parameter(torch.eye(math.prod(window)).to(layer.weight))
         self.on_inputs = nn.Parameter(torch.eye(d).to(layer.weight))
         self.weight = nn.Parameter(torch.zeros_like(layer.weight))
-        self.bias = nn.Parameter(torch.zeros_like(layer.weight[:, 0]))
+        self.bias = nn.Parameter(layer.weight.new_zeros(k))
         self.on_outputs = nn.Parameter(torch.eye(k).to(layer.weight))
+
+
+class _FactorisedLinear(_Factorised):
+    """a ↦ M₂ (W M₁ a + b)."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         if len(a) < len(self.weight):  # the cheaper order of the product
@@ -109,23 +119,11 @@ class _FactorisedLinear(nn.Module):
         return self.on_outputs @ self.weight @ self.on_inputs
 
 
-class _FactorisedConvolution(nn.Module):
+class _FactorisedConvolution(_Factorised):
     """Convolution whose weight and bias have factors for positions, inputs and outputs."""
 
-    def __init__(self, layer: nn.Conv2d) -> None:
-        super().__init__()
-        k, d, *window = layer.weight.shape
-        size = window[0] * window[1]
-        self.stride, self.padding, self.dilation = layer.stride, layer.padding, layer.dilation
-        self.on_positions = nn.Parameter(torch.eye(size).to(layer.weight))
-        self.on_inputs = nn.Parameter(torch.eye(d).to(layer.weight))
-        self.weight = nn.Parameter(torch.zeros_like(layer.weight))
-        self.bias = nn.Parameter(torch.zeros_like(layer.weight[:, 0, 0, 0]))
-        self.on_outputs = nn.Parameter(torch.eye(k).to(layer.weight))
-
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        bias = self.on_outputs @ self.bias
-        return F.conv2d(a, self.composed(), bias, self.stride, self.padding, self.dilation)
+        return F.conv2d(a, self.composed(), self.on_outputs @ self.bias, *self.window)
 
     def composed(self) -> torch.Tensor:
         """The weight with its three factors multiplied in."""
@@ -137,15 +135,12 @@ class _FactorisedConvolution(nn.Module):
 
 def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
     if isinstance(layer, nn.Conv2d) and (layer.groups > 1 or layer.padding_mode != "zeros"):
-        raise ValueError(
-            "convolutions with groups or padded by other than zeros are not supported."
-        )
+        raise ValueError("convolutions with groups, or not padded by zeros, are not supported.")
     if layer.bias is None:
         raise ValueError("layers without biases are not supported.")
     if mode == "factorised":
-        if isinstance(layer, nn.Linear):
-            return _FactorisedLinear(layer)
-        return _FactorisedConvolution(layer)
+        linear = isinstance(layer, nn.Linear)
+        return _FactorisedLinear(layer) if linear else _FactorisedConvolution(layer)
     update = copy.deepcopy(layer).requires_grad_(True)
     for parameter in update.parameters():
         nn.init.zeros_(parameter)

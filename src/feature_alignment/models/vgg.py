@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import new_conv2d, new_linear
+from feature_alignment.errors import check_choice
+from feature_alignment.models.initialisation import check_sizes, new_conv2d, new_linear
 
 # Channels of each convolution in units of the base width; 0 stands for a 2×2 max pool.
 PLANS: dict[int, tuple[int, ...]] = {
@@ -99,14 +99,9 @@ class VGG(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if depth not in PLANS:
-            raise ValueError(f"depth: {depth} is unknown; {suggestion(depth, map(str, PLANS))}.")
-        if head not in HEADS:
-            raise ValueError(f"head: {head!r} is unknown; {suggestion(head, HEADS)}.")
-        sizes = {"base_width": base_width, "output_dim": output_dim, "in_channels": in_channels}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}: {size}; it must be at least 1.")
+        check_choice("depth", str(depth), map(str, PLANS))
+        check_choice("head", head, HEADS)
+        check_sizes(base_width=base_width, output_dim=output_dim, in_channels=in_channels)
         options = {"bias": bias, "scheme": init, "generator": generator, "dtype": dtype}
         features: list[nn.Module] = []
         d = in_channels

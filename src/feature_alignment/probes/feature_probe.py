@@ -52,8 +52,7 @@ class FeatureProbe:
         references: matrices (d, d) to compare the first layer with, by name.
         centre_tangents: whether to measure K̄. δ₀ is stored for an MLP, and recomputed at every
             measurement for other networks.
-        keep_matrices_at: steps after which F and G of the first layer are kept as arrays
-            "nfm" and "agop".
+        keep_matrices_at: steps at which the first layer's F and G become arrays "nfm" and "agop".
         split: value of the column `split`.
         options: further arguments of `layer_feature_matrices`, such as `output_samples`.
     """
@@ -108,10 +107,14 @@ class FeatureProbe:
                     "what they lead to; use a smaller learning rate."
                 )
             if position == 0:
-                values |= self._compare(layer)
-                if step in self._keep_at:
-                    kept = {"nfm": layer.nfm, "agop": layer.agop}
-                    measurement.arrays.update({key: m.cpu().numpy() for key, m in kept.items()})
+                kept = step in self._keep_at
+                # Formed only if needed, since they are large for images.
+                own = {"nfm": layer.nfm, "agop": layer.agop} if kept or self._references else {}
+                for metric, matrix in own.items():
+                    for reference, other in self._references.items():
+                        values[f"{metric}_{reference}"] = cosine_similarity(matrix, other)
+                    if kept:
+                        measurement.arrays[metric] = matrix.cpu().numpy()
             measurement.rows.extend(
                 Row(name, self._split, metric, value) for metric, value in values.items()
             )
@@ -137,12 +140,3 @@ class FeatureProbe:
             initial_weight=self._initial[f"{name}.weight"],
             tangent_change=preactivation_feature_covariance((tangents - initial).double()),
         )
-
-    def _compare(self, layer: FeatureMatrices) -> dict[str, float]:
-        if not self._references:
-            return {}  # without forming F and G, which are large for images
-        return {
-            f"{name}_{reference}": cosine_similarity(matrix, other)
-            for name, matrix in {"nfm": layer.nfm, "agop": layer.agop}.items()
-            for reference, other in self._references.items()
-        }

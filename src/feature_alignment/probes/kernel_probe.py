@@ -35,17 +35,14 @@ FORMS = {form: f"label_alignment_{form}" for form in LabelAlignmentForm} | {
     LabelAlignmentForm.RELEASED: "label_alignment"
 }
 """Metric name of each reading of the alignment."""
-FORMS_OF_LAYERS = {LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED}
+FORMS_OF_LAYERS = [LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples on which the kernel is measured.
+    """Samples on which the kernel is measured: inputs (n, …) on the model's device, and labels y.
 
-    Attributes:
-        x: inputs (n, …), on the model's device.
-        y: labels (n, c), one-hot for classes, or class numbers (n,); None to leave out the
-            alignment.
+    These are (n, c), one-hot for classes, or class numbers (n,); None to leave out the alignment.
 
     Raises:
         ValueError: if a single input x has a different number of samples than there are labels.
@@ -106,8 +103,7 @@ class TangentKernelProbe:
         Raises:
             TrainingDivergedError: if an alignment or the spectrum is undefined, for example because
                 all units are dead, unless `partial`.
-            ValueError: if the labels do not fit the kernel, or a layer has the name of the whole
-                network.
+            ValueError: if the labels do not fit the kernel, or a layer is called `WHOLE_NETWORK`.
         """
         rows: list[Row] = []
         problems: list[str] = []
@@ -121,9 +117,7 @@ class TangentKernelProbe:
             for layer, gram in grams.items():
                 if batch.y is None:
                     break
-                forms = [
-                    form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS
-                ]
+                forms = list(FORMS) if layer == WHOLE_NETWORK else FORMS_OF_LAYERS
                 with self._told(problems, step, layer, split, UndefinedAlignmentError):
                     alignments = label_alignments(gram, batch.y, forms)
                     rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]

@@ -14,9 +14,9 @@ from feature_alignment.training.checkpoint import Stateful, TrainingCheckpoint
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluate, undisturbed
 from feature_alignment.training.losses import Loss
-from feature_alignment.training.optimizers import LearningRateSchedule, constant_rate
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
 from feature_alignment.training.progress import Progress
+from feature_alignment.training.schedule import LearningRateSchedule, constant_rate
 
 CHECK_EVERY = 100
 """Number of updates between checks of the loss: reading it each time would stall a GPU."""
@@ -53,9 +53,6 @@ def train(
     called. Measurements happen in eval mode with cleared gradients and do not affect training.
     Seed PyTorch's global generator before the call if dropout draws from it.
 
-    With a checkpoint, everything that training changes is saved at intervals, and an interrupted
-    training resumes from there. A probe that changes while it is used must be `Stateful`.
-
     Args:
         model: the network; trained in place, in its current mode.
         x: inputs (n, …), on the model's device.
@@ -78,14 +75,14 @@ def train(
         after_update: called with t and the model after every update t, before any measurement;
             for sums over updates. It must not change the model, and be `Stateful` if it has state.
         progress: notified of every update.
-        checkpoint: where to save the state, and to resume from if it was saved before.
+        checkpoint: where everything that training changes is saved at intervals, and from where
+            an interrupted training resumes; a probe that changes must be `Stateful`.
         recorder: an empty record to fill; if training ends with an error, it still contains what
             was measured, or restored from a checkpoint.
 
     Raises:
-        TrainingDivergedError: if the loss is no longer finite, which is checked every
-            `CHECK_EVERY` updates, at measured steps and at the end; at the latter two also if a
-            parameter is not finite.
+        TrainingDivergedError: if the loss is no longer finite, every `CHECK_EVERY` updates, at
+            measured steps and at the end; at the latter two also if a parameter is not finite.
         ValueError: if a measured step is outside the run, mini-batches have no generator, a probe
             changes a parameter, or, with a checkpoint, `augment` draws from `batches`.
     """
@@ -127,7 +124,8 @@ def train(
     parts |= {name: part for name, part in further.items() if isinstance(part, Stateful)}
     if _Unsaved(model).state_dict():
         parts["buffers"] = _Unsaved(model)
-    if checkpoint is not None and batches is not None and _draws_from(augment, batches):
+    drawing = [v for v in getattr(augment, "__dict__", {}).values() if v is not None]
+    if checkpoint is not None and any(generator is batches for generator in drawing):
         raise ValueError(
             "augment: draws from the generator of `batches`, so that a checkpoint cannot go on; "
             "give each a generator of its own."
@@ -200,10 +198,6 @@ class _Unsaved:
             buffer.copy_(state[name])
 
 
-def _draws_from(augment: Augmentation | None, generator: torch.Generator) -> bool:
-    return any(value is generator for value in getattr(augment, "__dict__", {}).values())
-
-
 def _training_pairs(
     x: torch.Tensor,
     y: torch.Tensor,
@@ -217,9 +211,7 @@ def _training_pairs(
         while True:
             yield x, y
     if batches is None:
-        raise ValueError(
-            "batches: mini-batches need a generator; give torch_stream(seed, 'batches')."
-        )
+        raise ValueError("batches: missing; give torch_stream(seed, 'batches') for mini-batches.")
     for index in islice(epoch_batches(len(x), batch_size, batches, drop_incomplete), done, None):
         index = index.to(x.device)
         yield x.index_select(0, index), y.index_select(0, index)

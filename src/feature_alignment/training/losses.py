@@ -70,8 +70,7 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Share of correctly classified samples: those whose largest output is that of their class.
 
     For outputs f (n, c), y are class indices (n,), int64, or targets (n, c), largest at the class.
-    The prediction of a single output is its sign, with labels −1 or 1; an output of zero is always
-    wrong.
+    The prediction of a single output is its sign, for labels −1 or 1; zero is always wrong.
 
     Raises:
         ValueError: if y is neither, or a label is 0 for a single output.

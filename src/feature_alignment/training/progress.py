@@ -4,12 +4,9 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 import torch
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 logger = logging.getLogger(__name__)
 
@@ -18,15 +15,19 @@ class Progress:
     """Reports steps done, loss and remaining time of one training run, under its label.
 
     The loss is read from the device only when a line is due, every `interval` seconds, so that
-    reporting does not slow training down. The bar is drawn on standard error if that is a terminal
-    and tqdm is installed.
+    training is not slowed down. A bar is drawn on standard error if that is a terminal with tqdm.
     """
 
     def __init__(self, steps: int, label: str, interval: float = 10.0) -> None:
         self._steps, self._label, self._interval = steps, label, interval
         self._begin = self._last = time.monotonic()
         self._first = 0
-        self._bar = _bar(steps, label) if sys.stderr.isatty() else None
+        self._bar = None
+        if sys.stderr.isatty():
+            with suppress(ModuleNotFoundError):
+                from tqdm import tqdm
+
+                self._bar = tqdm(total=steps, desc=label, mininterval=0.5, leave=False)
 
     def start_after(self, step: int) -> None:
         """Report that an earlier attempt did `step` updates, in unknown time."""
@@ -56,11 +57,3 @@ class Progress:
         total = max(sum(seconds.values()), 1e-9)
         shares = (f"{100 * value / total:.0f} % {part}" for part, value in seconds.items())
         logger.info("%s: %.1f s: %s", self._label, total, ", ".join(shares))
-
-
-def _bar(steps: int, label: str) -> "tqdm | None":
-    try:
-        from tqdm import tqdm
-    except ModuleNotFoundError:
-        return None
-    return tqdm(total=steps, desc=label, mininterval=0.5, leave=False)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_choice, suggestion
 from feature_alignment.training.errors import TrainingDivergedError
 
 RELAXATIONS = ("additive", "multiplicative")
@@ -95,17 +95,21 @@ class SpeedLimited(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        found = [(group, _largest_entry(group)) for group in self.param_groups if _gradients(group)]
-        for group, largest in found:
+        found = []
+        for group in self.param_groups:
+            pairs = [(p, p.grad) for p in group["params"] if p.grad is not None and p.numel()]
+            entries = [torch.linalg.vector_norm(gradient, math.inf) for _, gradient in pairs]
+            largest = float(torch.stack(entries).max()) if pairs else 0.0
+            found.append((group, pairs, largest))
             if not math.isfinite(largest):
                 raise TrainingDivergedError(
                     f"training diverged: the gradient of layer {group.get('layer')!r} is not "
                     "finite; use a smaller rate or speed, or scale the loss down in float16."
                 )
-        for group, largest in found:
+        for group, pairs, largest in found:
             if largest > 0:
-                _move(group, largest)
-            elif group["speed"] > 0 and not group.get("vanished"):
+                _move(group, pairs, largest)
+            elif pairs and group["speed"] > 0 and not group.get("vanished"):
                 group["vanished"] = True
                 warnings.warn(
                     f"the gradient of layer {group.get('layer')!r} is zero, so it does not move; "
@@ -159,23 +163,14 @@ def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
     return [s if layer == slowest else 1 / s for layer in range(len(correlations))]
 
 
-def _gradients(group: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs (parameter, gradient) of a layer, for the parameters that have a gradient."""
-    return [(p, p.grad) for p in group["params"] if p.grad is not None and p.numel()]
-
-
-def _largest_entry(group: dict[str, Any]) -> float:
-    """Largest absolute entry of a layer's gradient; not finite if any entry is not."""
-    entries = [torch.linalg.vector_norm(g, math.inf) for _, g in _gradients(group)]
-    return float(torch.stack(entries).max())
-
-
-def _move(group: dict[str, Any], largest: float) -> None:
+def _move(
+    group: dict[str, Any], pairs: list[tuple[torch.Tensor, torch.Tensor]], largest: float
+) -> None:
     """One step of a layer, with its gradient in units of a power of two near its largest entry.
 
     These units change no digit of the step, and keep squares from overflowing or underflowing.
     """
-    parameters, gradients = zip(*_gradients(group), strict=True)
+    parameters, gradients = zip(*pairs, strict=True)
     dtypes = (g.dtype.to_real() for g in gradients)
     dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
     unit = max(2.0 ** (math.frexp(largest)[1] - 1), torch.finfo(dtype).tiny)
@@ -190,8 +185,7 @@ def _move(group: dict[str, Any], largest: float) -> None:
 
 def _check(group: dict[str, Any]) -> None:
     form = group["relaxation"]
-    if form not in RELAXATIONS:
-        raise ValueError(f"relaxation: {form!r} is unknown; {suggestion(form, RELAXATIONS)}.")
+    check_choice("relaxation", form, RELAXATIONS)
     for name in ("lr", "speed", "epsilon"):
         if not isinstance(group[name], Real | torch.Tensor):
             raise ValueError(f"{name}: {group[name]!r} is not a number.")

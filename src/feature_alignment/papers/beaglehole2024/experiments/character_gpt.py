@@ -10,8 +10,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import sequence_cross_entropy
-from feature_alignment.training.optimizers import warmup_cosine_rate
-from feature_alignment.training.schedule import every
+from feature_alignment.training.schedule import every, warmup_cosine_rate
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

@@ -18,9 +18,8 @@ from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
-from feature_alignment.training.optimizers import constant_rate, slow_start_rate
 from feature_alignment.training.probes import Recorder
-from feature_alignment.training.schedule import every
+from feature_alignment.training.schedule import constant_rate, every, slow_start_rate
 
 log = logging.getLogger(__name__)
 

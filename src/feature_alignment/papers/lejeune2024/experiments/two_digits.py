@@ -13,7 +13,7 @@ from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import cosine_rate
+from feature_alignment.training.schedule import cosine_rate
 
 
 def two_digits(
