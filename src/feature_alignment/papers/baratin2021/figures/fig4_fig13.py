@@ -94,14 +94,14 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     """
     common = {"point": "comparison", "step": summed["step"].max(), "layer": "all"}
     rows = []
-    depths = summed.groupby("seed")["depth"].agg(set)
     for (split, metric, seed), group in summed.groupby(["split", "metric", "seed"]):
         if metric not in RANKED.get(str(split), ()):
             continue
         differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
         value = group["depth"].rank().corr(group["value"].rank()) if differs else 0.0
         own = {"seed": seed, "split": split, "metric": f"{metric}_depth_spearman", "value": value}
-        if missing := sorted(depths[seed] - {*group["depth"]}):
+        depths = {*summed.loc[summed["seed"] == seed, "depth"]}
+        if missing := sorted(depths - {*group["depth"]}):
             names = ", ".join(f"{depth:.0f}" for depth in missing)
             own["remark"] = f"without depth {names} in some seeds, where {metric} has no value"
         rows.append(common | own)

@@ -50,7 +50,7 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
         "largest_error": abs(observed - predicted).max(axis=1),
         "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
     }
-    if (observed.columns < _BELOW_ONE).sum() > 1:
+    if (observed.columns.to_numpy() < _BELOW_ONE).sum() > 1:
         by_draw |= {"rise_with_balance": _rise(observed), "data_rise_with_balance": _rise(data)}
     networks = rows_where(rows, metric="observed")
     if networks["network"].nunique() > 1:
