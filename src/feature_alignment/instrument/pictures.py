@@ -3,15 +3,17 @@
 import itertools
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import matplotlib
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures import style
 from feature_alignment.training.probes import WHOLE_NETWORK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PANELS = {
     "loss": "Loss",
@@ -35,8 +37,7 @@ COLUMNS = 3
 FAR = 30  # the step axis is broken and logarithmic if steps > 0 differ by this factor or more
 
 
-@matplotlib.rc_context()
-def draw_record(frame: pd.DataFrame) -> Figure:
+def draw_record(frame: pd.DataFrame) -> "Figure":
     """Draw a record's metrics that have a title, or all if none has; the whole network in blue.
 
     Layers are coloured by depth. Matplotlib's settings are restored afterwards.
@@ -44,6 +45,13 @@ def draw_record(frame: pd.DataFrame) -> Figure:
     Raises:
         UserError: if there is nothing to draw.
     """
+    import matplotlib  # which measuring does not need
+
+    with matplotlib.rc_context():
+        return _drawn(frame)
+
+
+def _drawn(frame: pd.DataFrame) -> "Figure":
     found = frame["metric"].unique()
     metrics = [metric for metric in PANELS if metric in found] or list(found)
     if not metrics:
@@ -99,7 +107,7 @@ def _by_depth(names: Iterable[str]) -> list[str]:
 
 
 def _draw(
-    ax: Axes,
+    ax: "Axes",
     rows: pd.DataFrame,
     metric: str,
     colours: dict[str, str],
