@@ -160,6 +160,7 @@ def test_the_bound_is_the_product_of_the_two_norms(problem):
     [
         ({"learning_rate": 50.0, "kappa": None}, "learning rate 50.0 and kappa None diverges"),
         ({"learning_rate": 50.0, "kappa": "literal"}, "diverges; take a smaller"),
+        ({"features": np.ones((9, 4))}, "rank-deficient"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(problem, change, message):

@@ -73,9 +73,12 @@ def supernat(
     the weights and eigenvalues before the first step and after each step.
 
     Raises:
+        ValueError: if the features are rank-deficient.
         TrainingDivergedError: if the training diverges.
     """
     left, singular_values, right = np.linalg.svd(features, full_matrices=False)
+    if singular_values[-1] <= singular_values[0] * max(features.shape) * np.finfo(float).eps:
+        raise ValueError("features: rank-deficient; SuperNat needs the rank min(n, p).")
     target = left.T @ y  # (r,)
     rates = np.broadcast_to(learning_rate, steps)
     log = 2 * np.log(singular_values)
