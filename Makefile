@@ -18,7 +18,7 @@ LOWEST := .venv-lowest
 # Containers often forbid bytecode, without which each process compiles all tests again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 # The tests of code that computes numbers; other code only passes them on.
-NUMBERS := $(addprefix tests/,adaptive complexity data free_probability gradients kernels layer_features models papers probes training zoo)
+NUMBERS := $(addprefix tests/,adaptive complexity data free_probability gradients instrument kernels layer_features models papers probes training zoo)
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test lowest-test browser lint docs lock clean
@@ -35,7 +35,7 @@ fast-test: .venv/.ready
 # As on processors with fewer instructions, where sums are taken in another order: the last bits of
 # results differ there, which must not matter to any test.
 portable-test: .venv/.ready
-	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow"
+	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) $(NUMBERS) -m "not slow"
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) $(NUMBERS) -m "not slow"
 
 # With the lowest versions that pyproject.toml allows. Omitted are the reference pictures, made by
