@@ -319,8 +319,9 @@ class SVHNSLO(Parameters, experiment="svhn_slo"):
     initial_scale: Positive = 1.0
     """Multiplier on the default initialisation, all layers."""
     initialisation: Weights = "pytorch"
-    centred_targets: bool = True
-    """Whether one-hot targets are shifted to mean 0 (not stated)."""
+    loss: Literal["mse", "mse_one_hot", "squared_error", "cross_entropy"] = "mse"
+    """The loss (not stated): mse has one-hot targets less 1/10, and a mean over images and outputs;
+    mse_one_hot has one-hot targets; squared_error is mse summed over the outputs."""
     optimizer: Optimizer = by_figure("gd", "gd: gradient descent; slo: SLO.")
     learning_rate: Positive = by_figure(0.2, "Step size, by optimizer.")
     batch_size: Count | None = None

@@ -111,9 +111,25 @@ def test_one_norm_of_all_layers_makes_every_step_smaller(dataset):
         assert 0 < whole[layer, 1] < 0.9 * own[layer, 1]
 
 
-def test_targets_are_one_hot_less_their_mean_or_one_hot(dataset):
+def test_losses_of_outputs_near_zero(dataset):
     settings = {"samples": 60, "optimizer": "gd", "learning_rate": 1e-9, "initial_scale": 1e-3}
-    for centred, expected in ((True, 2 / 9), (False, 1 / 3)):
-        _, rows = run(dataset, centred_targets=centred, **settings)
+    # One-hot targets of three classes, less their mean or not, and log 3 nats.
+    expected = {
+        "mse": 2 / 9,
+        "mse_one_hot": 1 / 3,
+        "squared_error": 2 / 3,
+        "cross_entropy": np.log(3),
+    }
+    for loss, at_zero in expected.items():
+        _, rows = run(dataset, loss=loss, **settings)
         for split in ("train", "test"):
-            assert values(rows, "loss", split)["all", 0] == pytest.approx(expected, rel=1e-3)
+            assert values(rows, "loss", split)["all", 0] == pytest.approx(at_zero, rel=1e-3)
+
+
+def test_a_loss_with_larger_gradients_gives_slo_more_speed(dataset):
+    settings = {"epsilon": 0.2, "learning_rate": 1e-3}
+    small, large = (
+        values(run(dataset, loss=loss, **settings)[1], "weight_change")["layers.0", 1]
+        for loss in ("mse", "squared_error")
+    )
+    assert 1.2 * small < large < 3 * small

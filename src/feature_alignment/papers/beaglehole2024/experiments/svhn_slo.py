@@ -12,7 +12,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import accuracy, mse
+from feature_alignment.training.losses import accuracy, cross_entropy, mse
 from feature_alignment.training.schedule import every
 
 
@@ -24,9 +24,7 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     test_images, test_classes = dataset.draw("test", p.test_samples, rng, f"{keys}test_samples")
     x, x_test = (torch.tensor(part, **run.to) for part in _standardised(images, test_images))
     outputs = len(dataset.info["class_names"])
-    labels = (torch.tensor(part) for part in (classes, test_classes))
-    shift = 0.0 if p.centred_targets else 1 / outputs
-    y, y_test = (image_task.centred_one_hot(part, outputs).to(x) + shift for part in labels)
+    y, y_test = (torch.tensor(part, device=x.device) for part in (classes, test_classes))
     scales = [p.initial_scale] * (p.hidden_layers + 1)
     model = relu_networks.new_network(run, x.shape[1], outputs, scales, p.initialisation)
     if p.optimizer == "gd":
@@ -41,7 +39,7 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
         model,
         x,
         y,
-        loss=mse,
+        loss=partial(_loss, kind=p.loss),
         optimizer=optimizer,
         batch_size=p.batch_size,
         **run.training(p.epochs * epoch),
@@ -60,6 +58,17 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(images.shape[1:])
     add("diagonal_correlation", cosine_similarity(*diagonals.values(), subtract_mean=True))
     return result
+
+
+def _loss(f: torch.Tensor, classes: torch.Tensor, kind: str) -> torch.Tensor:
+    """One of the losses that `SVHNSLO.loss` describes, of outputs f (n, c) and classes (n,)."""
+    if kind == "cross_entropy":
+        return cross_entropy(f, classes)
+    outputs = f.shape[1]
+    y = image_task.centred_one_hot(classes, outputs).to(f)
+    if kind == "mse_one_hot":
+        y += 1 / outputs
+    return mse(f, y) * (outputs if kind == "squared_error" else 1)
 
 
 def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
