@@ -238,6 +238,15 @@ def test_two_seeds_have_a_standard_error():
     assert one.reason.endswith("beyond 0.15 (10 %), within 25 %")
 
 
+def test_one_value_far_from_that_of_one_network_is_undecided():
+    far = judge_number(values(1.0), 1.5, 0.0, from_one=False, single_network=True)
+    assert far.outcome == "undecided"
+    assert far.reason.endswith("beyond 0.15 (10 %); one value of each does not tell their scatter")
+    mean = judge_number(values(1.0), 1.5, 0.0, from_one=False, single_network=False)
+    several = judge_number(values(1.0, 1.01), 1.5, 0.0, from_one=False, single_network=True)
+    assert mean.outcome == several.outcome == "not reproduced"
+
+
 def test_reasons_name_the_rule_by_its_numbers():
     far = judge_number(values(2.0), 1.5, 0.0, from_one=False, single_network=False)
     assert far.reason == "the mean 2 is 0.5 from the paper's 1.5, beyond 0.15 (10 %)"

@@ -48,7 +48,7 @@ Weights = Annotated[
 ]
 FirstIndex = Annotated[Literal[0, 1], Field(description="First k of the eigenvalues 1/(1 + k^a).")]
 ScaledLayers = Annotated[
-    Literal["all", "ends", "first"],
+    Literal["all", "ends", "first", "second"],
     Field(description="Layers with the multiplier (not stated); ends: the first and the readout."),
 ]
 GradientNorm = Annotated[

@@ -15,15 +15,17 @@ so few would agree with a probability of 5 % or less.
 *Numbers* (`near`): *reproduced* if the mean over seeds is within 10 % of the paper's number, within
 half a unit in its last digit, or, if that number is a single network's (or draw's), within two
 standard errors of the difference, √(s²/n + s₁²), where s is the deviation over our n seeds and s₁,
-for the paper's one value, that over all our single values. *Partly* within 25 %.
+for the paper's one value, that over all our single values. *Partly* within 25 %. Where the paper's
+number is a single network's and ours is one value, too, s is not known, and what is further away is
+*undecided*.
 
 *Sizes* (a bound without `each`): *reproduced* if the mean keeps the bound, *partly* if it misses it
 by at most 25 % of it. A bound of 0 is a direction: no mean is partly on its other side.
 
-Verdicts by the mean need no minimum of seeds: one network can decide them. The reason notes it if
-the mean is within one standard error of where *reproduced* or *partly* ends. Each pair of seed and
-dataset counts as a unit, though seeds of one dataset mostly agree: the sign test then says less
-than its level.
+Other verdicts by the mean need no minimum of seeds: one network can decide them. The reason notes
+it if the mean is within one standard error of where *reproduced* or *partly* ends. Each pair of
+seed and dataset counts as a unit, though seeds of one dataset mostly agree: the sign test then says
+less than its level.
 
 Percentages are of the number or bound; with `from_one`, of its distance from 1 if that is less: for
 cosines, correlations and shares, which end there, and for ratios said to be 1.
@@ -136,6 +138,10 @@ def judge_number(
         return Finding(Outcome.REPRODUCED, f"{reason}, within {reach:.2g} ({of})")
     partly = at_most(distance, partly_reach(paper, from_one))
     reason += f", beyond {reach:.2g} ({of})" + (f", within {100 * PARTLY:g} %" if partly else "")
+    if single_network and len(values) == 1 and not partly:
+        return Finding(
+            Outcome.UNDECIDED, f"{reason}; one value of each does not tell their scatter"
+        )
     return Finding(Outcome.PARTLY if partly else Outcome.NOT_REPRODUCED, reason)
 
 

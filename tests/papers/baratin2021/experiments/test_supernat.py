@@ -81,6 +81,14 @@ def test_where_all_noise_is_learnt_there_is_no_share_of_what_is_left():
 def test_gradient_descent_leaves_the_features_alone(frame):
     assert value(frame, "log10_stretch_noise_mean", "gd") == 0
     assert value(frame, "log10_stretch_noise_mean", "max") > 0
+    for noise in ("noise_mean", "noise_max"):
+        ratios = [
+            value(rows, "log10_eigenvalue_signal", "max")
+            - value(rows, f"log10_eigenvalue_{noise}", "max")
+            for rows in (frame[frame["step"] == 0], frame[frame["step"] == 1])
+        ]
+        first = value(frame, f"log10_stretch_{noise}_first_update", "max")
+        assert first == pytest.approx(ratios[1] - ratios[0])
 
 
 def test_curves_begin_at_the_untrained_model_and_are_at_the_first_rate(frame):

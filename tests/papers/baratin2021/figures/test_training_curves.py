@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from feature_alignment.papers.baratin2021.figures import fig2_fig14, fig3, fig11_fig12
-from feature_alignment.papers.baratin2021.figures.training_curves import vgg19
+from feature_alignment.papers.baratin2021.figures.training_curves import layers_of, vgg19
 from feature_alignment.papers.baratin2021.parameters import Classification, ClassificationMLP
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.figures.table import FigureTable
@@ -119,6 +119,22 @@ def test_a_correlation_of_too_few_values_is_left_out():
     assert "effective_rank_smoothed_share" not in set(found["metric"])
 
 
+def test_the_late_figure_asks_when_layers_peak_and_the_rank_is_lowest():
+    frame = metrics("a", first=1.0, last=1.0)
+    early = (frame["layer"] == "first") & (frame["metric"] == "label_alignment")
+    frame.loc[early, "value"] = [0.1, 0.9, 0.1, 0.1, 0.1] * 2  # at step 5; the accuracy's is 20
+    frame.loc[early & (frame["split"] == "test"), "value"] = [0.1, 0.1, 0.9, 0.1, 0.1]
+    found = fig2_fig14.late_table(SimpleNamespace(metrics=frame)).frame
+    assert set(found["layer"]) == {"all"}
+    assert value(found, "layers_peak_share") == 0.5
+    assert value(found, "layers_peak_share", "test") == 1  # step 10, counted from 1: 11 of 21
+    assert value(found, "effective_rank_lowest_step") == 1
+    late = frame["metric"].eq("accuracy") & frame["step"].eq(40)
+    frame.loc[late, "value"] = 0.9
+    found = fig2_fig14.late_table(SimpleNamespace(metrics=frame)).frame
+    assert value(found, "effective_rank_lowest_step") == 21 / 41
+
+
 def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
     frames = []
     for share, factor in ((0.0, 1.0), (0.5, 3.0)):
@@ -142,7 +158,7 @@ def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
 def test_figure_3_sums_up_the_network_and_its_layers():
     frame = metrics("vgg19-random0", first=9.0, a=2.0, b=6.0, c=5.0, last=3.0)
     table = fig3.table(SimpleNamespace(metrics=frame)).frame
-    assert fig3.layers(table) == ["first", "a", "b", "c", "last"]
+    assert layers_of(table) == ["first", "a", "b", "c", "last"]
     # The second half of five measured steps is the last three: (0.04 + 0.1 + 0.08)/3.
     assert value(table, "label_alignment_late_gain") == pytest.approx(0.22 / 3 / 0.02)
     assert value(table, "label_alignment_learning") == pytest.approx(0.1)

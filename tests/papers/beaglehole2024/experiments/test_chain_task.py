@@ -75,7 +75,12 @@ def test_centred_labels_have_mean_zero_and_deviation_one():
 
 @pytest.mark.parametrize(
     ("scaled", "factors"),
-    [("first", [0.1, 1, 1, 1]), ("ends", [0.1, 1, 1, 0.1]), ("all", [0.1] * 4)],
+    [
+        ("first", [0.1, 1, 1, 1]),
+        ("second", [1, 0.1, 1, 1]),
+        ("ends", [0.1, 1, 1, 0.1]),
+        ("all", [0.1] * 4),
+    ],
 )
 def test_scaled_layers(scaled, factors):
     assert layer_scales(0.1, scaled, 3) == factors

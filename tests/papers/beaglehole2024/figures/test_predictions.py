@@ -3,6 +3,7 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -93,7 +94,7 @@ def figure_7_of(curve, networks=2):
             for width in (8, 64):
                 wide = {**where, "width": width}
                 error = 0.1 if phi == "relu" and width == 64 else 0.3
-                for network, sign in enumerate((1, -3)[:networks]):
+                for network, sign in enumerate((1, -3, -1)[:networks]):
                     value = said + sign * error
                     rows.append({**wide, "network": network, "metric": "observed", "value": value})
                 rows.append({**wide, "metric": "predicted_with_mean_square", "value": said})
@@ -140,12 +141,16 @@ def test_figure_7_compares_the_prediction_with_the_best_constant(figure_7):
     assert fig7._error_over_constant(table, table * 0 + values.mean()).item() == pytest.approx(1)
 
 
-def test_figure_7_takes_the_networks_deviation_off_a_dip(figure_7):
-    assert figure_7.values("dip_of_predicted").tolist() == pytest.approx([0.3] * 4)
+def test_figure_7_takes_the_error_of_the_mean_over_networks_off_an_observed_dip(figure_7):
     where = {"point": "relu_low_rank", "size": "larger"}
+    table = figure_7_of(((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)), networks=3)
     for metric in ("dip_of_observed", "dip_of_predicted"):
-        assert figure_7.values(metric, **where).item() == pytest.approx(0.3)
-        assert figure_7.values(f"{metric}_margin", **where).item() == pytest.approx(0.3 - 0.2)
+        assert table.values(metric, **where).item() == pytest.approx(0.3)
+    # Networks .1 above, .3 and .1 below what is predicted.
+    error = np.std([0.1, -0.3, -0.1], ddof=1) / np.sqrt(3)
+    margin = table.values("dip_of_observed_margin", **where).item()
+    assert margin == pytest.approx(0.3 - error)
+    assert "dip_of_predicted_margin" not in set(table.frame["metric"])
     assert figure_7.values("observed_without_decay", **where).item() == pytest.approx(0.7)
     assert figure_7.values("observed_with_largest_decay", **where).item() == pytest.approx(0.9)
 

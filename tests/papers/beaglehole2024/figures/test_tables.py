@@ -70,6 +70,27 @@ def test_spreads_compare_time_means_and_early_values_among_scales():
     assert derived(table, "nfc_rise", curve="flat 1 layers.0") == pytest.approx([0.3])
 
 
+def test_a_scaled_second_layer_is_in_the_spread_of_its_early_values_alone():
+    first = {(20, 1.0): 0.2, (800, 1.0): 0.4, (20, 0.1): 0.7, (800, 0.1): 0.9}
+    rows = spectra_rows("nfc", first) + spectra_rows("centred_nfc", first)
+    for layer in ("layers.0", "layers.1"):
+        rows += [
+            ("flat_layer2", 0, 20, layer, "train", metric, value, scale)
+            for metric, values in (("nfc", (0.1, 0.8)), ("centred_nfc", (0.8, 0.9)))
+            for value, scale in zip(values, (1.0, 0.1), strict=True)
+        ]
+    table = by_spectrum.correlation_table(Runs(rows + NO_LOSS))
+    own = table.rows(point="flat_layer2")
+    assert set(own["layer"]) == {"layers.1"}
+    spreads = own.groupby("metric")["value"].agg(list)
+    assert spreads["nfc_scale_spread_early"] == pytest.approx([0.7])
+    assert spreads["centred_nfc_scale_spread_early"] == pytest.approx([0.1])
+    assert spreads["nfc_early"] == [0.1, 0.8]
+    assert len(spreads) == 4
+    assert derived(table, "nfc_scale_spread_early", point="flat") == pytest.approx([0.5])
+    assert set(own["step"]) == {800}
+
+
 def test_early_is_the_first_measurement_from_step_20_on():
     values = {(5, 1.0): 0.1, (25, 1.0): 0.2, (30, 1.0): 0.3, (800, 1.0): 0.4}
     uncentred = {(5, 1.0): 0.0, (25, 1.0): 0.5, (30, 1.0): 0.6, (800, 1.0): 0.9, (900, 1.0): 1.0}

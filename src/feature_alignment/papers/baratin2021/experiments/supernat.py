@@ -55,7 +55,10 @@ def _add_curves(add: Add, flow: Flow, problem: NoisyRegression) -> None:
 
 
 def _add_summary(add: Add, flow: Flow, problem: NoisyRegression) -> None:
-    """Add losses, the spectrum's stretch at the smallest loss, and how far the noise is fitted."""
+    """Add losses, the spectrum's stretch, and how far the noise is fitted.
+
+    The stretch is that at the smallest loss, and that of the first update.
+    """
     test = expected_loss(flow.weights)
     spectrum = _log10_eigenvalues(flow)
     noise, target = flow.weights[:, 1:], problem.interpolator[1:]
@@ -66,6 +69,7 @@ def _add_summary(add: Add, flow: Flow, problem: NoisyRegression) -> None:
     for name in ("noise_mean", "noise_max"):
         ratio = spectrum["signal"] - spectrum[name]
         add(f"log10_stretch_{name}", ratio[best] - ratio[0], step=best)
+        add(f"log10_stretch_{name}_first_update", ratio[1] - ratio[0], step=1)
     fit = noise @ target / (target @ target)  # (t + 1,)
     add("noise_fit", fit[last], step=last)
     left = 1 - fit[last // 2]

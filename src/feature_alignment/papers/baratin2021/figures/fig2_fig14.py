@@ -53,6 +53,16 @@ def table(runs: Runs) -> FigureTable:
     return curves.with_summary(rows_where(runs.metrics, layer="all"), numbers)
 
 
+def late_table(runs: Runs) -> FigureTable:
+    """The same, with the share of layers whose alignment is highest when the test accuracy is."""
+    names = curves.layers_of(runs.metrics)
+
+    def more(curve: curves.Curve) -> dict[str, float]:
+        return numbers(curve) | {"layers_peak_share": curves.layers_peak_share(curve, names)}
+
+    return FigureTable(rows_where(curves.with_summary(runs.metrics, more).frame, layer="all"))
+
+
 def numbers(curve: curves.Curve) -> dict[str, float]:
     """The quantities in the paper's claims about spectra (metrics.yaml), for one run and split.
 
@@ -71,6 +81,7 @@ def numbers(curve: curves.Curve) -> dict[str, float]:
         "effective_rank_lowest": rank.min(),
         "effective_rank_lowest_share": rank.min() / rank.iloc[0],
         "effective_rank_lowest_of_peak": rank.min() / rank.max(),
+        "effective_rank_lowest_step": curves.peak(-rank) / curves.peak(accuracy),
         "effective_rank_highest": rank.max(),
         "effective_rank_after_peak": rank.iloc[-1] / rank.iloc[accuracy.argmax()],
         "accuracy_at_lowest_rank": learnt.iloc[rank.argmin()],
@@ -233,7 +244,7 @@ FIGURES = (
         "training images are fitted, as a multiple of the first measured from iteration 10 on. "
         f"{OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(USUAL_RATE,), late=True),
-        table=table,
+        table=late_table,
         draw=partial(draw, rate=USUAL_RATE, name="fig_late"),
     ),
 )

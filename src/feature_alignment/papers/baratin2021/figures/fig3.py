@@ -20,13 +20,8 @@ def points(settings: Settings) -> list[Point]:
 def table(runs: Runs) -> FigureTable:
     """Accuracies, alignments of the network and of each layer, and their summaries."""
     metrics = rows_where(runs.metrics, metric=("accuracy", "label_alignment"))
-    names = layers(metrics)
+    names = curves.layers_of(metrics)
     return curves.with_summary(metrics, lambda curve: _numbers(curve, names))
-
-
-def layers(frame: pd.DataFrame) -> list[str]:
-    """Names of the measured layers, from input to output."""
-    return [layer for layer in frame["layer"].unique() if layer != "all"]
 
 
 def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
@@ -38,7 +33,6 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     best = curves.peak(accuracy)
     steps = pd.Series(np.arange(float(len(alignment))))
     late = alignment.iloc[len(alignment) // 2 :].mean()
-    together = [0.5 <= curves.peak(values) / best <= 2 for values in by_layer]
     return {
         "label_alignment_trend": alignment.reset_index(drop=True).rank().corr(steps),
         "label_alignment_late_gain": late / alignment.iloc[0],
@@ -47,7 +41,7 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
         "layer_alignment_highest": first,
         "layer_alignment_second": second,
         "last_layer_share": highest[-1] / float(np.median(highest)),
-        "layers_peak_share": float(np.mean(together)),
+        "layers_peak_share": curves.layers_peak_share(curve, names),
     }
 
 
@@ -56,7 +50,7 @@ def draw(table: FigureTable) -> Picture:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    names = layers(table.frame)
+    names = curves.layers_of(table.frame)
     figure, axes = style.new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)
     for row in axes[1:]:  # one range in each row, so that columns can be compared
         for ax in row[1:]:

@@ -76,6 +76,18 @@ def with_summary(
     return FigureTable(pd.concat([metrics, summary(metrics, of_both)], ignore_index=True))
 
 
+def layers_of(frame: pd.DataFrame) -> list[str]:
+    """Names of the measured layers, from input to output."""
+    return [layer for layer in frame["layer"].unique() if layer != "all"]
+
+
+def layers_peak_share(curve: Curve, layers: Sequence[str]) -> float:
+    """Share of layers whose alignment is highest when the test accuracy is, to a factor of two."""
+    best = peak(curve("accuracy", split="test"))
+    peaks = [peak(curve("label_alignment", layer=layer)) for layer in layers]
+    return sum(0.5 <= step / best <= 2 for step in peaks) / len(peaks)
+
+
 def peak(values: pd.Series) -> int:
     """One more than the step of the highest value, so that ratios do not divide by zero."""
     return 1 + int(values.index.to_numpy()[values.to_numpy().argmax()])

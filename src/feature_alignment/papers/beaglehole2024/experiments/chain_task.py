@@ -61,9 +61,10 @@ def draw_samples(
 
 
 def layer_scales(scale: float, scaled: str, hidden_layers: int) -> list[float]:
-    """A factor for each layer, input to readout: `scale` for those `scaled` (all, ends, first)."""
-    inner = scale if scaled == "all" else 1.0
-    return [scale, *[inner] * (hidden_layers - 1), 1.0 if scaled == "first" else scale]
+    """A factor for each layer, input to readout: `scale` for those of `ScaledLayers`."""
+    layers = range(hidden_layers + 1)
+    places = {"all": layers, "ends": (0, hidden_layers), "first": (0,), "second": (1,)}
+    return [scale if layer in places[scaled] else 1.0 for layer in layers]
 
 
 def new_network(run: SeedRun[ChainParameters], scales: Sequence[float]) -> MLP:

@@ -29,6 +29,9 @@ LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
 """The step that counts as "early in training", or the first measured one after it; the paper does
 not say. The figures' runs have 800 steps."""
+LAYER2 = "_layer2"
+"""Ends the name of the point with the scale on layer 2, on whose initial correlation the first
+layer's has no influence."""
 CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
 
 
@@ -38,12 +41,18 @@ def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[
 
 
 def correlation_points(settings: Settings, spectrum: str) -> list[Point]:
-    """One spectrum, and the same with a covariance of trace d, like that of isotropic data."""
+    """One spectrum, its early steps with the second layer scaled, and the same with trace d.
+
+    The last, with a covariance of the trace of isotropic data, is left out if the spectrum is flat.
+    """
     (point,) = points(settings, (spectrum,))
-    if SPECTRA[spectrum][0] is None:
-        return [point]
-    own = point.parameters.but(unit_variance=True, first_layer_scales=UNIT_VARIANCE_SCALES)
-    return [point, Point(f"{spectrum}_trace_d", own)]
+    own = settings[Spectra].but(decay=SPECTRA[spectrum][0])
+    steps = min(own.steps, -(-EARLY // own.measure_every) * own.measure_every)
+    found = [point, Point(spectrum + LAYER2, own.but(scaled_layers="second", steps=steps))]
+    if own.decay is not None:
+        trace_d = own.but(unit_variance=True, first_layer_scales=UNIT_VARIANCE_SCALES)
+        found.append(Point(f"{spectrum}_trace_d", trace_d))
+    return found
 
 
 def _chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
@@ -83,20 +92,26 @@ def ptk_centred_table(runs: Runs) -> FigureTable:
 def correlation_table(runs: Runs) -> FigureTable:
     """UC-NFC, C-NFC and losses of one spectrum, and the quantities in its claims (metrics.yaml).
 
-    Means over time exclude the start, at which C-NFC is not defined.
+    Means over time exclude the start, at which C-NFC is not defined. Of the network with a scaled
+    second layer there are that layer's early rows alone.
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
+    early = _early_rows(rows_where(rows, metric=list(CORRELATIONS)).drop(columns="curve"))
+    early = early[~early["point"].str.endswith(LAYER2) | (early["layer"] == "layers.1")]
+    second = early[early["point"].str.endswith(LAYER2)]
+    rows = rows[~rows["point"].str.endswith(LAYER2)]
     nfc, last = rows_where(rows, metric="nfc"), rows["step"].max()
     rise = curves.change_between(nfc, "step", 0, last, "rise")
     correlations = rows_where(rows, metric=list(CORRELATIONS)).drop(columns="curve")
     after = correlations[correlations["step"] > 0].groupby(curves.keys(correlations, "step"))
     spread = curves.spread_over(after["value"].mean().reset_index().assign(step=last), "scale")
-    early = curves.spread_over(_early_rows(correlations), "scale")
+    early_spread = curves.spread_over(early, "scale")
     names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
-    early = early.assign(metric=early["metric"].map(names))
+    early_spread = early_spread.assign(metric=early_spread["metric"].map(names))
     equal = _at_equal_training_loss(rows_where(rows, metric="loss"))
-    return FigureTable(pd.concat([rows, rise, spread, early, equal], ignore_index=True))
+    parts = [rows, rise, spread, second, early_spread, equal]
+    return FigureTable(pd.concat(parts, ignore_index=True))
 
 
 def _at_equal_training_loss(losses: pd.DataFrame) -> pd.DataFrame:

@@ -50,9 +50,9 @@ def table(runs: Runs) -> FigureTable:
         for size, width in zip(LINES, rows["width"].agg(["min", "max"]), strict=True):
             here = rows_where(rows, width=width)
             seen = rows_where(here, metric="observed")
-            observed, between_networks = _curve(seen), None
-            if seen["network"].nunique() > 1:
-                between_networks = network_deviations(seen, "decay_rate")
+            observed, error_of_mean, networks = _curve(seen), None, seen["network"].nunique()
+            if networks > 1:
+                error_of_mean = network_deviations(seen, "decay_rate") / (networks - 1) ** 0.5
             second_order = _curve(rows_where(here, metric="predicted_with_mean_square"))
             values = {
                 "largest_error": abs(observed - first_order).max(axis=1),
@@ -60,7 +60,7 @@ def table(runs: Runs) -> FigureTable:
                 "error_over_constant": _error_over_constant(observed, first_order),
                 "observed_without_decay": observed.iloc[:, 0],
                 "observed_with_largest_decay": observed.iloc[:, -1],
-                **_dip(observed, between_networks, "dip_of_observed"),
+                **_dip(observed, error_of_mean, "dip_of_observed"),
             }
             if phi == "relu":  # the quadratic's φ′ is linear
                 linearised = _curve(rows_where(rows, metric="predicted_linearised"))
@@ -69,7 +69,7 @@ def table(runs: Runs) -> FigureTable:
                     "error_over_constant_linearised": _error_over_constant(observed, linearised),
                 }
             if size == "larger":  # the prediction is for infinite width
-                values |= _dip(first_order, between_networks, "dip_of_predicted")
+                values |= _dip(first_order, None, "dip_of_predicted")
             where = {"point": point, "activation": phi, "target": target, "size": size}
             parts.append(tidy(values, LAYER, **where))
     frame = pd.concat(parts, ignore_index=True)
@@ -99,21 +99,21 @@ def _curve(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.pivot_table(index="seed", columns="decay_rate", values="value")
 
 
-def _dip(curve: pd.DataFrame, deviation: pd.DataFrame | None, metric: str) -> dict[str, pd.Series]:
-    """The smaller value of the two ends minus the smallest between, and its excess over noise.
+def _dip(curve: pd.DataFrame, error: pd.DataFrame | None, metric: str) -> dict[str, pd.Series]:
+    """The smaller value of the two ends minus the smallest between, and its excess over the error.
 
-    Nothing without rates between, and no excess without a deviation between networks.
+    Nothing without rates between, and no excess without a standard error of the curve.
     """
     rates = curve.columns.to_numpy(float)
     middle = curve.loc[:, (rates > 0) & (rates < LAST_IN_THE_MIDDLE)]
     if middle.empty:
         return {}
     dip = curve.iloc[:, [0, -1]].min(axis=1) - middle.min(axis=1)
-    if deviation is None:
+    if error is None:
         return {metric: dip}
-    deviations = deviation.loc[middle.index, middle.columns].to_numpy()
+    errors = error.loc[middle.index, middle.columns].to_numpy()
     lowest = middle.to_numpy().argmin(axis=1)
-    noise = np.take_along_axis(deviations, lowest[:, None], axis=1)[:, 0]
+    noise = np.take_along_axis(errors, lowest[:, None], axis=1)[:, 0]
     return {metric: dip, f"{metric}_margin": dip - noise}
 
 

@@ -129,7 +129,10 @@ def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
 
 
 def _label_parts(phi: torch.Tensor, residual: torch.Tensor) -> Iterator[Check]:
-    """Rise in alignment from a target to its triple; footnote 2 for the easiest of equal ‖β‖."""
+    """Rise in alignment from a target to its triple; footnote 2 for the easiest of equal ‖β‖.
+
+    And footnote 2 for the triple, whose label kernel's part should be as large.
+    """
     beta, kernel = torch.linalg.pinv(phi) @ residual, phi @ phi.T
     label = torch.outer(phi @ beta, phi @ beta) / beta.norm() ** 2
     for name, penalty in PENALTIES.items():
@@ -138,6 +141,9 @@ def _label_parts(phi: torch.Tensor, residual: torch.Tensor) -> Iterator[Check]:
         one, three = (cosine_similarity(kernel + (s**2 - 1) * label, label) for s in scales)
         yield Check("alignment_rise", three - one, {"penalty": name})
     yield check_of("footnote2", abs(torch.linalg.matrix_norm(kernel, 2) / label.norm() - 1))
+    tripled = torch.linalg.pinv(phi) @ (3 * residual)
+    of_triple = torch.outer(phi @ tripled, phi @ tripled) / tripled.norm() ** 2
+    yield check_of("footnote2_multiples", abs(of_triple.norm() / label.norm() - 1))
 
 
 def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:

@@ -15,6 +15,7 @@ STATEMENTS = {
     "theorem1_length": "Sec. 3.1, A.3.1: $s\\|\\hat\\theta - \\theta_0\\| = \\|\\hat\\beta\\|$",
     "scale_increasing": "Sec. 3.1: $s$ rises with $\\|\\hat\\beta\\|$",
     "footnote2": "footnote 2: two targets, one $\\|\\hat\\beta\\|$",
+    "footnote2_multiples": "footnote 2: a target and its triple",
     "theorem2_objective_square": "Thm. 2: objective, $\\omega_1$",
     "theorem2_objective_logarithmic": "Thm. 2: objective, $s^2-1-2\\log s$",
     "theorem2_kernel": "Thm. 2: adapted kernel",
