@@ -266,8 +266,9 @@ def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
     assert len([line for line in printed.splitlines() if re.search(says, line)]) == 1, printed
 
 
-def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path):
-    typed = ["-s", str(fresh.folder / "Snakefile"), "-n", "--config", "preset=smoke"]
+@pytest.mark.parametrize("words", ["-s {}", "--snakefile {}", "--snakefile={}"])
+def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path, words):
+    typed = [*words.format(fresh.folder / "Snakefile").split(), "-n", "--config", "preset=smoke"]
     command, environment = fresh.command(*typed, "--config", "name=a"), fresh.environment()
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
