@@ -305,6 +305,15 @@ def test_a_folder_without_room_is_told_with_the_way_out(tmp_path, monkeypatch):
     assert caches.endswith("folder by XDG_CACHE_HOME.")
 
 
+def test_caches_without_a_home_go_to_the_folder_of_the_results(tmp_path, monkeypatch):
+    find_room = runpy.run_path(str(ROOT / "workflow" / "command_line.py"))["find_room_for_caches"]
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    find_room(tmp_path / "there")
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "there/.snakemake/home/.cache")
+
+
 def test_results_that_are_a_link_to_nowhere_are_told(pipeline_class, tmp_path):
     pipeline = pipeline_class(tmp_path / "pipeline")
     shutil.rmtree(pipeline.folder / "results", ignore_errors=True)
