@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import getpass
 import os
 import pty
 import re
@@ -312,6 +313,17 @@ def test_caches_without_a_home_go_to_the_folder_of_the_results(tmp_path, monkeyp
     monkeypatch.setattr("os.access", lambda *_: False)
     find_room(tmp_path / "there")
     assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "there/.snakemake/home/.cache")
+
+
+def test_a_user_whom_the_system_does_not_know_gets_a_name(monkeypatch):
+    find_name = runpy.run_path(str(ROOT / "workflow" / "command_line.py"))["find_name"]
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(KeyError):
+        getpass.getuser()
+    find_name()
+    assert getpass.getuser() == str(os.getuid())
 
 
 def test_results_that_are_a_link_to_nowhere_are_told(pipeline_class, tmp_path):
