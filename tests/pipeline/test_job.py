@@ -311,6 +311,18 @@ def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_pat
     assert [file.exists() for file in (dead, zombie, alive)] == [False, False, True]
 
 
+def test_leftovers_of_processes_that_others_hide_stay(fake, tmp_path, monkeypatch):
+    (tmp_path / ".1.spec.json").write_text("half")
+
+    def refuse(process):
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr("psutil.Process.status", refuse)  # as where /proc has hidepid=1
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+    assert (tmp_path / "spec.json").exists()
+
+
 def test_a_package_from_outside_the_environment_is_refused(tmp_path):
     stranger = tmp_path / "elsewhere" / "pydantic"
     stranger.mkdir(parents=True)

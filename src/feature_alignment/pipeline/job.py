@@ -283,6 +283,8 @@ def _lives(process: int) -> bool:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+    except psutil.AccessDenied:  # another user's, where these are hidden
+        return True
 
 
 def _remove(path: Path) -> None:
