@@ -498,3 +498,11 @@ def test_what_snakemake_has_read_of_the_library_is_there_before_the_first_job(pi
     made = "results/smoke/runs/example2030_coin/fair/spec.json"
     pipeline.succeed(made, "--cores", "1")
     assert known.stat().st_mtime_ns < (pipeline.folder / made).stat().st_mtime_ns
+
+
+def test_facts_that_cannot_be_kept_stop_nothing(pipeline):
+    known = pipeline.folder / imports.MEMORY.file
+    known.unlink()
+    known.mkdir()
+    made = "results/smoke/runs/example2030_coin/fair/spec.json"
+    assert "Traceback" not in pipeline.succeed(made, "--cores", "1")
