@@ -220,11 +220,12 @@ def end_a_job_by(fake, error):
         raise error
 
 
-def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys):
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results/quick/table.csv")
-    end_a_job_by(fake, full)
+@pytest.mark.parametrize("fault", ["ENOSPC", "EFBIG", "ESTALE", "ETIMEDOUT", "ESHUTDOWN"])
+def test_a_fault_of_a_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys, fault):
+    why = os.strerror(number := getattr(errno, fault))
+    end_a_job_by(fake, OSError(number, why, "results/quick/table.csv"))
     shown = capsys.readouterr().err
-    assert shown.startswith("ERROR: the disk of results/quick/table.csv: No space left on device;")
+    assert shown.startswith(f"ERROR: the disk of results/quick/table.csv: {why}; mend that and")
     assert "made_up" not in shown
     assert "Traceback" not in shown + (tmp_path / "job.log").read_text()
     with pytest.raises(FileNotFoundError), open_job(fake, MODULE):
