@@ -14,7 +14,7 @@ import pytest
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash
-from feature_alignment.pipeline.job import Job, _check_environment, open_job
+from feature_alignment.pipeline.job import Job, _check_environment, open_job, set_environment
 from feature_alignment.pipeline.spec import spec_hash
 
 MODULE = "feature_alignment.pipeline.spec"
@@ -339,6 +339,13 @@ def test_a_package_from_outside_the_environment_is_refused(tmp_path):
     assert done.returncode != 0
     assert f"package pydantic comes from {stranger}, outside the environment" in done.stderr
     assert "install the package there, not by -e, since its code could" in done.stderr
+
+
+def test_a_library_that_no_job_would_find_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", "before")
+    monkeypatch.setattr("feature_alignment.pipeline.job.SOURCE_ROOT", tmp_path / "at 18:30" / "src")
+    with pytest.raises(UserError, match=r"18:30/src: jobs would not find the library in a path"):
+        set_environment()
 
 
 def test_a_package_that_is_nowhere_is_told_with_the_file_that_imports_it(monkeypatch):

@@ -89,7 +89,7 @@ def plan_of(name):
     return one_sentence(make_plan, settings, configuration({}, settings.preset))
 
 
-set_environment()
+one_sentence(set_environment)
 TYPED = one_sentence(
     read_entries, IS_MAIN and workflow.config_settings.config_args or ()
 )
