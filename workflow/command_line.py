@@ -3,10 +3,11 @@
 Snakemake takes everything after `--configfile` or `--config` for their values, so a target there
 would end in a traceback, and so would much that is not YAML; the profiles run this file first. If
 the home is not writable, caches of Snakemake and of what its jobs import go to the working
-directory.
+directory; a user whom the system does not know gets a name.
 """
 
 import argparse
+import getpass
 import itertools
 import os
 import re
@@ -105,18 +106,27 @@ def idle(cores: str | int | None) -> Iterator[str]:
         yield "--cores: found 0; at least 1 is needed, or all."
 
 
-def find_room_for_caches() -> None:
+def find_room_for_caches(working: Path) -> None:
     """Put caches into the working directory if they cannot be in the home."""
     for name, usual in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config")):
         place = Path(os.environ.get(name) or Path.home() / usual).absolute()
         top = next(folder for folder in (place, *place.parents) if folder.exists())
         if not os.access(top, os.W_OK | os.X_OK):
-            os.environ[name] = str(Path(".snakemake", "home", usual).absolute())
+            os.environ[name] = str(Path(working, ".snakemake", "home", usual).absolute())
+
+
+def find_name() -> None:
+    """Give a user without a name its number as one: Snakemake and PyTorch would fail without."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):  # containers often run as a user that the system does not know
+        os.environ["LOGNAME"] = str(os.getuid())
 
 
 if __name__ == "__main__":
-    find_room_for_caches()
     arguments, _ = get_argument_parser().parse_known_args()
+    find_room_for_caches(Path(arguments.directory or "."))
+    find_name()
     entries, places = arguments.config or [], (arguments.directory or "", "")
     own = [file for place in places if (file := Path(place, "config.yaml")).exists()]
     files = [*own[:1], *arguments.configfile]

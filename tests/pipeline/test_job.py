@@ -14,7 +14,7 @@ import pytest
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash
-from feature_alignment.pipeline.job import Job, _check_environment, open_job
+from feature_alignment.pipeline.job import Job, _check_environment, open_job, set_environment
 from feature_alignment.pipeline.spec import spec_hash
 
 MODULE = "feature_alignment.pipeline.spec"
@@ -220,11 +220,12 @@ def end_a_job_by(fake, error):
         raise error
 
 
-def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys):
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results/quick/table.csv")
-    end_a_job_by(fake, full)
+@pytest.mark.parametrize("fault", ["ENOSPC", "EFBIG", "ESTALE", "ETIMEDOUT", "ESHUTDOWN"])
+def test_a_fault_of_a_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys, fault):
+    why = os.strerror(number := getattr(errno, fault))
+    end_a_job_by(fake, OSError(number, why, "results/quick/table.csv"))
     shown = capsys.readouterr().err
-    assert shown.startswith("ERROR: the disk of results/quick/table.csv: No space left on device;")
+    assert shown.startswith(f"ERROR: the disk of results/quick/table.csv: {why}; mend that and")
     assert "made_up" not in shown
     assert "Traceback" not in shown + (tmp_path / "job.log").read_text()
     with pytest.raises(FileNotFoundError), open_job(fake, MODULE):
@@ -311,6 +312,18 @@ def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_pat
     assert [file.exists() for file in (dead, zombie, alive)] == [False, False, True]
 
 
+def test_leftovers_of_processes_that_others_hide_stay(fake, tmp_path, monkeypatch):
+    (tmp_path / ".1.spec.json").write_text("half")
+
+    def refuse(process):
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr("psutil.Process.status", refuse)  # as where /proc has hidepid=1
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+    assert (tmp_path / "spec.json").exists()
+
+
 def test_a_package_from_outside_the_environment_is_refused(tmp_path):
     stranger = tmp_path / "elsewhere" / "pydantic"
     stranger.mkdir(parents=True)
@@ -326,6 +339,13 @@ def test_a_package_from_outside_the_environment_is_refused(tmp_path):
     assert done.returncode != 0
     assert f"package pydantic comes from {stranger}, outside the environment" in done.stderr
     assert "install the package there, not by -e, since its code could" in done.stderr
+
+
+def test_a_library_that_no_job_would_find_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", "before")
+    monkeypatch.setattr("feature_alignment.pipeline.job.SOURCE_ROOT", tmp_path / "at 18:30" / "src")
+    with pytest.raises(UserError, match=r"18:30/src: jobs would not find the library in a path"):
+        set_environment()
 
 
 def test_a_package_that_is_nowhere_is_told_with_the_file_that_imports_it(monkeypatch):

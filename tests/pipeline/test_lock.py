@@ -1,5 +1,6 @@
 """A result is held by one process at a time, and let go of when that ends."""
 
+import errno
 import json
 import os
 import subprocess
@@ -40,6 +41,17 @@ def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.open", refuse)  # whoever runs the tests may be allowed all
     with pytest.raises(UserError, match=r"\.lock: must not be written to; .* with -d <folder>"):
+        lock_result(tmp_path)
+
+
+def test_a_disk_without_room_for_a_lock_is_told_in_a_sentence(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.write", full)
+    os.close(lock_result(tmp_path))
+    monkeypatch.setattr("os.open", full)  # as on a disk without inodes
+    with pytest.raises(UserError, match=r"^the disk of .*\.lock: No space left on device; mend"):
         lock_result(tmp_path)
 
 

@@ -26,3 +26,17 @@ def test_what_is_made_is_no_edit_and_what_makes_it_is(monkeypatch, tmp_path):
     (tmp_path / "src" / "paper").mkdir()
     (tmp_path / "src" / "paper" / "new.py").touch()
     assert provenance.git_state()["dirty"] is True
+
+
+def test_a_checkout_of_another_user_is_told(monkeypatch, tmp_path):
+    module = tmp_path / "src" / "feature_alignment" / "pipeline" / "provenance.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init"], ["add", "."], ["commit", "-m", "all"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
+    monkeypatch.setattr(provenance, "__file__", str(module))
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    state = provenance.git_state()
+    assert state["commit"]
+    assert state["dirty"] is False

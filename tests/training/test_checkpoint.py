@@ -236,6 +236,19 @@ def test_a_damaged_checkpoint_is_never_taken_for_a_whole_one(tmp_path, damage):
         store.load("x")
 
 
+def test_a_checkpoint_is_on_the_disk_before_it_replaces_an_earlier_one(tmp_path, monkeypatch):
+    store, file, on_disk = Checkpoints(tmp_path, "a"), tmp_path / "x.pt", []
+
+    def fsync(number):
+        state = os.fstat(number)
+        on_disk.append((state.st_ino, state.st_size, file.exists()))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    store.save("x", {"a": 1})
+    state = file.stat()
+    assert on_disk == [(state.st_ino, state.st_size, False)]
+
+
 def test_files_of_another_user_are_refused(tmp_path, monkeypatch):
     store = Checkpoints(tmp_path, "a")
     store.save("x", {"a": 1})

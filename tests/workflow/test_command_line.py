@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import getpass
 import os
 import pty
 import re
@@ -266,8 +267,9 @@ def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
     assert len([line for line in printed.splitlines() if re.search(says, line)]) == 1, printed
 
 
-def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path):
-    typed = ["-s", str(fresh.folder / "Snakefile"), "-n", "--config", "preset=smoke"]
+@pytest.mark.parametrize("words", ["-s {}", "--snakefile {}", "--snakefile={}"])
+def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path, words):
+    typed = [*words.format(fresh.folder / "Snakefile").split(), "-n", "--config", "preset=smoke"]
     command, environment = fresh.command(*typed, "--config", "name=a"), fresh.environment()
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -302,6 +304,26 @@ def test_a_folder_without_room_is_told_with_the_way_out(tmp_path, monkeypatch):
     assert cure in temporary
     assert temporary.endswith("folder by TMPDIR.")
     assert caches.endswith("folder by XDG_CACHE_HOME.")
+
+
+def test_caches_without_a_home_go_to_the_folder_of_the_results(tmp_path, monkeypatch):
+    find_room = runpy.run_path(str(ROOT / "workflow" / "command_line.py"))["find_room_for_caches"]
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    find_room(tmp_path / "there")
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "there/.snakemake/home/.cache")
+
+
+def test_a_user_whom_the_system_does_not_know_gets_a_name(monkeypatch):
+    find_name = runpy.run_path(str(ROOT / "workflow" / "command_line.py"))["find_name"]
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(KeyError):
+        getpass.getuser()
+    find_name()
+    assert getpass.getuser() == str(os.getuid())
 
 
 def test_results_that_are_a_link_to_nowhere_are_told(pipeline_class, tmp_path):
@@ -476,3 +498,11 @@ def test_what_snakemake_has_read_of_the_library_is_there_before_the_first_job(pi
     made = "results/smoke/runs/example2030_coin/fair/spec.json"
     pipeline.succeed(made, "--cores", "1")
     assert known.stat().st_mtime_ns < (pipeline.folder / made).stat().st_mtime_ns
+
+
+def test_facts_that_cannot_be_kept_stop_nothing(pipeline):
+    known = pipeline.folder / imports.MEMORY.file
+    known.unlink()
+    known.mkdir()
+    made = "results/smoke/runs/example2030_coin/fair/spec.json"
+    assert "Traceback" not in pipeline.succeed(made, "--cores", "1")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import sys
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def plan_of(name):
     return one_sentence(make_plan, settings, configuration({}, settings.preset))
 
 
-set_environment()
+one_sentence(set_environment)
 TYPED = one_sentence(
     read_entries, IS_MAIN and workflow.config_settings.config_args or ()
 )
@@ -101,8 +102,18 @@ PAGE_PARTS = [
     if file.suffix in (".jinja", ".css", ".js")
 ]
 EVERYTHING = PLAN.figures == all_figures()
-atexit.register(imports.MEMORY.keep)
-atexit.register(identity.MEMORY.keep)
+
+
+def keep_facts():
+    """Keep the facts about files for the next start, which else determines them again."""
+    with suppress(
+        OSError
+    ):  # with `-d`, this is at the end a checkout that may be read-only
+        identity.MEMORY.keep()
+        imports.MEMORY.keep()
+
+
+atexit.register(keep_facts)
 
 
 onstart:
@@ -111,8 +122,7 @@ onstart:
         # Held by this process until it ends, however it ends.
         one_sentence(lock_result, Path("results") / name)
     # Jobs use the same facts about files, and on a cluster they plan again.
-    identity.MEMORY.keep()
-    imports.MEMORY.keep()
+    keep_facts()
     # Containers often forbid bytecode, without which each job compiles all modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Some imports may already use CUDA, which then does not survive a fork.

@@ -21,8 +21,12 @@ _OWED = {
     "draw": "it takes a FigureTable and returns a matplotlib Figure",
     "run_seed": "it takes a SeedRun and returns a SeedResult with rows",
 }
-# Faults of the machine rather than the code: a disk that is full, failing or not accessible.
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
+# Faults of the machine rather than the code: a disk that is full, failing, not accessible, or of
+# another machine that does not answer.
+DISK_FAULTS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EHOSTDOWN),
+)
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)
 _FRAMES = 5
 _LONGEST = 300

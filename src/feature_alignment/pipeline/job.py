@@ -40,7 +40,15 @@ def set_environment() -> None:
     Jobs import the same library as the planner, even if their Python would find another checkout.
     They also keep the memory that tensors free, for later ones: requesting it from the system page
     by page costs a few per cent of a training's time (glibc; other allocators ignore the settings).
+
+    Raises:
+        UserError: if the library's path cannot be part of PYTHONPATH.
     """
+    if os.pathsep in str(SOURCE_ROOT):
+        raise UserError(
+            f"{SOURCE_ROOT}: jobs would not find the library in a path with {os.pathsep!r}; rename "
+            "the folder."
+        )
     paths = [str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(32 * 2**20))
@@ -283,6 +291,8 @@ def _lives(process: int) -> bool:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+    except psutil.AccessDenied:  # another user's, where these are hidden
+        return True
 
 
 def _remove(path: Path) -> None:

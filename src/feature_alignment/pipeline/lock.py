@@ -8,9 +8,11 @@ import os
 import socket
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from feature_alignment.errors import UserError
+from feature_alignment.pipeline.contracts import DISK_FAULTS
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,8 @@ def lock_result(folder: Path) -> int:
     Closing the returned descriptor releases the lock.
 
     Raises:
-        UserError: if another process has the lock, or its file is not writable or no file.
+        UserError: if another process has the lock, its file is not writable or no file, or the disk
+            has no room for it.
         OSError: if it cannot be opened for another reason.
     """
     file = folder / ".lock"
@@ -58,6 +61,10 @@ def lock_result(folder: Path) -> int:
             "result in another folder, with -d <folder>."
         ) from None
     except OSError as error:
+        if error.errno in DISK_FAULTS:
+            raise UserError(
+                f"the disk of {file}: {error.strerror}; mend that and start again."
+            ) from None
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EOPNOTSUPP):
             raise
         raise UserError(f"{file}: is a link or no file; remove it.") from None
@@ -73,8 +80,9 @@ def lock_result(folder: Path) -> int:
             "%s: cannot be locked (%s); make it with one Snakemake at a time.", folder, error
         )
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-    os.truncate(lock, 0)
-    os.write(lock, json.dumps(owner).encode())
+    with suppress(OSError):  # a full disk; it is held without a name, too
+        os.truncate(lock, 0)
+        os.write(lock, json.dumps(owner).encode())
     return lock
 
 

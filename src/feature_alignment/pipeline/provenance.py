@@ -49,7 +49,9 @@ def git_state() -> dict[str, Any]:
     Both are None without git or a checkout, for example in an installed package. The folders
     `results` and `figures` do not count: they may be removed. New files count where code is.
     """
-    here = ["git", "-C", str(Path(__file__).resolve().parent)]
+    home = Path(__file__).resolve().parent
+    # Else git refuses a checkout of another user's, whose code runs here anyway.
+    here = ["git", "-c", f"safe.directory={home.parents[2]}", "-C", str(home)]
 
     def ask(*arguments: str) -> str | None:
         with suppress(OSError, subprocess.CalledProcessError):

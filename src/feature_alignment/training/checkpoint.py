@@ -109,12 +109,17 @@ class Checkpoints:
 
 
 def write_state(path: Path, content: Any) -> None:
-    """Write tensors, arrays, numbers, strings and containers of these, atomically."""
+    """Write tensors, arrays, numbers, strings and containers of these, atomically.
+
+    They are on the disk before they replace what was there, so that a machine that fails keeps it.
+    """
     packed = io.BytesIO()  # on a full disk, `torch.save` to a file fails without giving the reason
     torch.save(plain(content), packed)
     with whole_file(path) as partial, partial.open("wb") as file:
         file.write(hashlib.sha256(packed.getbuffer()).digest())
         file.write(packed.getbuffer())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_state(path: Path) -> Any:
