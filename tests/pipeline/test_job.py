@@ -15,6 +15,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash
 from feature_alignment.pipeline.job import Job, _check_environment, open_job, set_environment
+from feature_alignment.pipeline.provenance import machine_name
 from feature_alignment.pipeline.spec import spec_hash
 
 MODULE = "feature_alignment.pipeline.spec"
@@ -46,6 +47,7 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
         write_all(job)
         job.seconds_by_part = {"training": 1.23456}
         job.earlier_seconds = (3600.0, 1800.0)
+        job.earlier_machines = {machine_name(), "another processor"}
         assert not (tmp_path / "sub/table.csv").exists()
     assert (tmp_path / "sub/table.csv").read_text() == "x\n"
     record = json.loads((tmp_path / "provenance.json").read_text())
@@ -54,6 +56,7 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     assert record["seconds_by_part"] == {"training": 1.235}
     assert 3600 < record["wall_seconds"] < 3660
     assert record["cpu_seconds"] > 1800
+    assert record["earlier_machines"] == ["another processor"]
     assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
 
 

@@ -92,6 +92,12 @@ def test_the_likely_reason_is_read_from_the_provenance(tmp_path, path, value, sa
     assert reason[0].startswith(says)
 
 
+def test_a_run_that_was_resumed_on_another_machine_is_told_of(tmp_path):
+    record(tmp_path / "old", facts={**FACTS, "earlier_machines": ["B (AVX512)"]})
+    record(tmp_path / "new", values=(0.5, 2.2))
+    assert "; begun on B (AVX512), and resumed" in compared(tmp_path)[1]
+
+
 def test_a_file_that_is_not_as_it_was_recorded_is_the_reason(tmp_path):
     record(tmp_path / "old")
     record(tmp_path / "new", values=(0.5, 2.2))

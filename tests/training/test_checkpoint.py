@@ -196,6 +196,21 @@ def test_what_attempts_that_were_cut_off_took_is_kept(tmp_path, monkeypatch):
     assert other.earlier == (0.0, 0.0)
 
 
+def test_the_machines_of_attempts_that_were_cut_off_are_kept(tmp_path):
+    Checkpoints(tmp_path, "a", machine="AMD").save("training", {})
+    second = Checkpoints(tmp_path, "a", machine="Intel")
+    assert not second.machines
+    second.load("training")
+    assert second.machines == {"AMD"}
+    second.save("training", {})
+    third = Checkpoints(tmp_path, "a", machine="AMD")
+    third.load("training")
+    assert third.machines == {"AMD", "Intel"}
+    other = Checkpoints(tmp_path, "b")
+    other.load("training")
+    assert not other.machines
+
+
 class Harm:
     """What runs a command when it is unpickled."""
 

@@ -11,7 +11,7 @@ import shutil
 import site
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,12 @@ from feature_alignment.pipeline.imports import (
     importer,
 )
 from feature_alignment.pipeline.proof import check_proof, read_provenance
-from feature_alignment.pipeline.provenance import git_state, package_versions, provenance
+from feature_alignment.pipeline.provenance import (
+    git_state,
+    machine_name,
+    package_versions,
+    provenance,
+)
 from feature_alignment.pipeline.spec import Spec, spec_hash
 
 log = logging.getLogger("feature_alignment")
@@ -67,6 +72,7 @@ class Job:
         # Elapsed and processor time of interrupted attempts that the job resumed from; set by the
         # script.
         self.earlier_seconds = (0.0, 0.0)
+        self.earlier_machines: Collection[str] = ()  # and on what machines, if others
         self.facts: Mapping[str, Any] = {}  # further entries of the provenance; set by the script
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._git = git_state()
@@ -159,12 +165,14 @@ class Job:
             raise RuntimeError(f"the job ended without writing {', '.join(missing)}")
         now = (time.monotonic() - self._started, time.process_time())
         elapsed, processor = (sum(both) for both in zip(now, self.earlier_seconds, strict=True))
+        others = {*self.earlier_machines} - {machine_name()}
         record = self._record or {
             "spec": self.spec,
             "modules": self.modules,
             "git": self._git,
             **self.identity(),
             **provenance(elapsed, processor, self.seconds_by_part),
+            **({"earlier_machines": sorted(others)} if others else {}),
             **self.facts,
         }
         home = self._outputs["provenance"].parent

@@ -18,6 +18,13 @@ _PACKAGES = (
 )
 
 
+def machine_name() -> str:
+    """The processor and the instructions that PyTorch uses of it, on which last bits depend."""
+    torch = sys.modules.get("torch")  # a figure's environment has none
+    instructions = "" if torch is None else f" ({torch.backends.cpu.get_cpu_capability()})"
+    return _processor() + instructions
+
+
 def provenance(
     wall_seconds: float, cpu_seconds: float, seconds_by_part: Mapping[str, float]
 ) -> dict[str, Any]:

@@ -82,6 +82,8 @@ def likely_reasons(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     facts += [(name, old["machine"].get(name), new["machine"][name]) for name in parts]
     facts.append(("threads", old["threads"], new["threads"]))
     told = [f"{name}: {was} then, {now} now" for name, was, now in facts if was not in (None, now)]
+    if begun := old.get("earlier_machines"):
+        told.append(f"begun on {', '.join(begun)}, and resumed")
     if old["library_sha256"] != new["library_sha256"]:
         told.append(f"library changed since (then at commit {old['git']['commit']})")
     if sorted(old["inputs"].values()) != sorted(new["inputs"].values()):

@@ -43,7 +43,8 @@ class Checkpoints:
     States saved with another identity (other settings, code or data) are not used. `interval` is
     the number of seconds between checkpoints of a training. `earlier` are the elapsed and the CPU
     seconds that interrupted attempts took up to the states loaded from them. `ending` is set when
-    the run is to end; consecutive runs may share it.
+    the run is to end; consecutive runs may share it. `machines` are those that made the loaded
+    states; this one is called `machine`.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class Checkpoints:
         identity: str,
         interval: float = 300.0,
         ending: threading.Event | None = None,
+        machine: str = "",
     ) -> None:
         self._folder, self._interval, self._last = folder, interval, time.monotonic()
         self._started, self.earlier = self._last, (0.0, 0.0)
         self._identity = f"{identity} torch {torch.__version__}"
+        self._machine, self.machines = machine, set[str]()
         self._ending = threading.Event() if ending is None else ending
 
     def load(self, name: str) -> Any:
@@ -73,6 +76,7 @@ class Checkpoints:
             saved = read_state(path)
             same = saved["identity"] == self._identity
             elapsed, processor = map(float, saved["seconds"]) if same else (0.0, 0.0)
+            machines = {str(machine) for machine in saved["machines"]} if same else set()
             content = saved["content"]
         except Exception as error:  # a file made by hand can contain anything
             raise UserError(f"{path}: no checkpoint that can be read; remove it.") from error
@@ -80,6 +84,7 @@ class Checkpoints:
             log.info("%s was saved by other settings, code or data, and is not used", path)
             return None
         self.earlier = max(self.earlier, (elapsed, processor))
+        self.machines |= machines
         return content
 
     def save(self, name: str, content: Any) -> None:
@@ -87,6 +92,7 @@ class Checkpoints:
         elapsed, processor = self.earlier
         seconds = [elapsed + time.monotonic() - self._started, processor + time.process_time()]
         saved = {"identity": self._identity, "seconds": seconds, "content": content}
+        saved["machines"] = sorted({*self.machines, self._machine})
         write_state(self._folder / f"{name}.pt", saved)
         self._last = time.monotonic()
 
