@@ -85,6 +85,8 @@ def test_each_seed_counts_once_though_one_has_fewer_values():
         (criterion("near", tolerance=0.0), [0.93], "holds"),
         (ABOVE, [0.2, 0.9], "reproduced"),
         (ABOVE, [0.5], "partly"),
+        (criterion("above", low=0.9), [0.8000000000000002, 1.0], "partly"),  # 0.9 but for rounding
+        (criterion("below", high=0.3), [0.1 + 0.2 - 2e-16], "partly"),
         (criterion("below", high=0.5), [0.1, 0.8], "reproduced"),
         (criterion("below", high=0.5), [0.7], "not reproduced"),
         (criterion("between", low=0.2, high=0.5), [0.2], "reproduced"),
