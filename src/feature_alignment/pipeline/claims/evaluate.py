@@ -174,7 +174,7 @@ def _band(claim: Claim) -> tuple[float, float]:
 
 
 def keeps(claim: Claim, value: float) -> bool:
-    """Whether a value meets the criterion; one that is a bound but for rounding is not beyond it."""
+    """Whether a value meets the criterion; what is a bound but for rounding is not beyond it."""
     low, high = _band(claim)
     if claim.criterion.comparator in ("above", "below"):
         return low < value < high and not any(math.isclose(value, end) for end in (low, high))
