@@ -36,7 +36,9 @@ def centred_features(explicit_jacobian):
     return features
 
 
-def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centred_features):
+def test_spectrum_and_alignment_are_those_of_the_features(
+    setting, centred_features, explicit_jacobian
+):
     model, batch = setting
     found = measured(TangentKernelProbe({"train": batch}), model)
     features = centred_features(model, batch.x).flatten(0, 1)
@@ -44,6 +46,8 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
     shares = singular_values / singular_values.sum()
     entropy = -sum(share * np.log(share) for share in shares if share > 1e-14)
     kernel = features @ features.T
+    raw = explicit_jacobian(model, batch.x)
+    raw = raw @ raw.T
     y = (batch.y - batch.y.mean(0)).flatten()
     expected = {
         "largest_eigenvalue": singular_values[0],
@@ -52,6 +56,7 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
         "effective_rank": np.exp(entropy),
         "trace_ratio_5": shares[:5].sum(),
         "label_alignment": y @ kernel @ y / (kernel.norm() * (y @ y)),
+        "label_alignment_uncentred_kernel": y @ raw @ y / (raw.norm() * (y @ y)),
     }
     for metric, value in expected.items():
         assert found["all", "train", metric] == pytest.approx(float(value), rel=1e-9)

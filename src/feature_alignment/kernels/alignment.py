@@ -33,13 +33,16 @@ class LabelAlignmentForm(StrEnum):
             nothing for balanced classes and by about 1 % on random batches of 100.
         EQUATION_7_RAW: Yᵀ CKC Y / (‖CKC‖_F ‖CY‖²), eq. 7 on the kernel of raw features: one
             mean for all classes. It differs from the others by 20–50 %.
-        UNCENTRED: Yᵀ K Y / (‖K‖_F ‖Y‖²), as in Figure 12.
+        UNCENTRED: Yᵀ K Y / (‖K‖_F ‖Y‖²), Figure 12 with the label kernel of its caption, YYᵀ.
+        UNCENTRED_KERNEL: Y_cᵀ K Y_c / (‖K‖_F ‖Y_c‖²), Figure 12 with the labels of Figure 11, whose
+            caption has YYᵀ, too.
     """
 
     RELEASED = "released"
     EQUATION_7 = "equation_7"
     EQUATION_7_RAW = "equation_7_raw"
     UNCENTRED = "uncentred"
+    UNCENTRED_KERNEL = "uncentred_kernel"
 
 
 def kernel_alignment(a: Matrix, b: Matrix) -> float:
@@ -137,6 +140,7 @@ def label_alignments(
         LabelAlignmentForm.EQUATION_7: (labels.shape[1], by_class, by_mean),
         LabelAlignmentForm.EQUATION_7_RAW: (1, by_mean, by_mean),
         LabelAlignmentForm.UNCENTRED: (None, labels, labels),
+        LabelAlignmentForm.UNCENTRED_KERNEL: (None, by_class, by_class),
     }
     norm = functools.cache(lambda outputs: _frobenius_norm(_centred(kernel, outputs)))
     targets = torch.stack([readings[form][1].flatten() for form in forms], dim=1)

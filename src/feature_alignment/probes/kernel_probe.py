@@ -65,7 +65,7 @@ class TangentKernelProbe:
     of features centred over the samples for each output. For the whole network and, with `layers`,
     each layer: `label_alignment` (centred) and `label_alignment_uncentred`; for the whole network
     also `label_alignment_equation_7` and `label_alignment_equation_7_raw`, the paper's formula
-    on centred and on raw features.
+    on centred and on raw features, and `label_alignment_uncentred_kernel`, with centred labels.
 
     Source: Baratin et al. 2021, Section 3.2, eq. 5–7 and Section 3.3.
 

@@ -23,6 +23,7 @@ METRICS = {
     "accuracy": [0.1, 0.1, 0.2, 0.6, 0.5],
     "label_alignment": [0.02, 0.02, 0.04, 0.1, 0.08],
     "label_alignment_uncentred": [0.02, 0.01, 0.01, 0.01, 0.01],
+    "label_alignment_uncentred_kernel": [0.01, 0.01, 0.02, 0.1, 0.1],
 }
 
 
@@ -181,13 +182,26 @@ def test_layers_whose_alignment_is_highest_at_another_time_are_counted_out():
 
 
 @pytest.mark.parametrize(
-    ("metric", "gain", "from_10"),
-    [("label_alignment", 4, 2), ("label_alignment_uncentred", 0.5, 1)],
+    ("figure", "gains"),
+    [
+        (0, {"label_alignment": (4, 2)}),
+        (
+            1,
+            {
+                "label_alignment_uncentred": (0.5, 1),
+                "label_alignment_uncentred_kernel": (10, 5),
+            },
+        ),
+    ],
 )
-def test_figures_11_and_12_sum_up_the_gain_of_their_alignment(metric, gain, from_10):
-    table = fig11_fig12.table(SimpleNamespace(metrics=metrics("mlp")), metric).frame
-    assert value(table, f"{metric}_gain", "test") == gain
-    assert value(table, f"{metric}_gain_from_10", "test") == from_10
+def test_figures_11_and_12_sum_up_the_gains_of_their_alignments(figure, gains):
+    table = fig11_fig12.FIGURES[figure].table(SimpleNamespace(metrics=metrics("mlp"))).frame
+    assert set(table["metric"]) == {"accuracy", *gains} | {
+        f"{metric}_gain{since}" for metric in gains for since in ("", "_from_10")
+    }
+    for metric, (gain, from_10) in gains.items():
+        assert value(table, f"{metric}_gain", "test") == pytest.approx(gain)
+        assert value(table, f"{metric}_gain_from_10", "test") == pytest.approx(from_10)
 
 
 def test_points_share_runs_between_figures_and_the_mlp_has_its_own_steps_and_seeds():
