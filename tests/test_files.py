@@ -44,6 +44,13 @@ def test_what_has_no_end_is_not_read(tmp_path, kind):
             read(file)
 
 
+def test_machines_that_share_a_disk_write_to_different_files(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    here = unfinished(path)
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert unfinished(path) != here
+
+
 def test_nothing_is_written_through_a_link_in_the_place_of_a_partial_file(tmp_path):
     other = tmp_path / "other"
     other.write_text("mine")

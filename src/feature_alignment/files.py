@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ from typing import Any
 def unfinished(path: Path) -> Path:
     """Where this process writes the future content of `path`: a hidden file next to it.
 
-    It has the same suffix, because writers choose a format by the suffix.
+    It has the same suffix, because writers choose a format by the suffix, and names the machine,
+    because those that share a disk may have processes of the same number.
     """
-    return path.with_name(f".{os.getpid()}.{path.name}")
+    return path.with_name(f".{os.getpid()}.{socket.gethostname()}.{path.name}")
 
 
 @contextmanager

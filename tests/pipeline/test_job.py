@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from feature_alignment.errors import UserError
+from feature_alignment.files import unfinished
 from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash
 from feature_alignment.pipeline.job import Job, _check_environment, open_job, set_environment
@@ -304,19 +306,28 @@ def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_pat
     ended.wait()
     while psutil.Process(unasked.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
-    dead, zombie, alive = (
-        tmp_path / f".{pid}.spec.json" for pid in (ended.pid, unasked.pid, os.getppid())
-    )
-    for file in (dead, zombie, alive):
+    here = socket.gethostname()
+    dead, zombie, elsewhere, alive = files = [
+        tmp_path / f".{pid}.{host}.spec.json"
+        for pid, host in (
+            (ended.pid, here),
+            (unasked.pid, here),
+            (os.getppid(), "another.machine"),
+            (os.getppid(), here),
+        )
+    ]
+    for file in files:
         file.write_text("half")
     with open_job(fake, MODULE) as job:
         write_all(job)
     unasked.wait()
-    assert [file.exists() for file in (dead, zombie, alive)] == [False, False, True]
+    assert not any(file.exists() for file in (dead, zombie, elsewhere))
+    assert alive.exists()
 
 
 def test_leftovers_of_processes_that_others_hide_stay(fake, tmp_path, monkeypatch):
-    (tmp_path / ".1.spec.json").write_text("half")
+    leftover = tmp_path / f".1.{socket.gethostname()}.spec.json"
+    leftover.write_text("half")
 
     def refuse(process):
         raise psutil.AccessDenied(process.pid)
@@ -325,6 +336,7 @@ def test_leftovers_of_processes_that_others_hide_stay(fake, tmp_path, monkeypatc
     with open_job(fake, MODULE) as job:
         write_all(job)
     assert (tmp_path / "spec.json").exists()
+    assert leftover.exists()
 
 
 def test_a_package_from_outside_the_environment_is_refused(tmp_path):
@@ -372,11 +384,11 @@ def test_provenance_records_the_commit(fake, tmp_path, root):
 def test_nothing_is_written_through_a_link_that_another_has_put_there(fake, tmp_path):
     other = tmp_path / "other"
     other.write_text("mine")
-    (tmp_path / f".{os.getpid()}.spec.json").symlink_to(other)
+    unfinished(tmp_path / "spec.json").symlink_to(other)
     (tmp_path / "job.log").symlink_to(other)
     with open_job(fake, MODULE) as job:
         job.scratch.symlink_to(tmp_path)
-        (tmp_path / "sub" / f".{os.getpid()}.table.csv").symlink_to(other)
+        unfinished(tmp_path / "sub" / "table.csv").symlink_to(other)
         write_all(job)
     assert other.read_text() == "mine"
     assert (tmp_path / "sub" / "table.csv").read_text() == "x\n"

@@ -15,6 +15,7 @@ from torch import nn
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import UserError
+from feature_alignment.files import unfinished
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
 from feature_alignment.training.loop import train
@@ -267,7 +268,10 @@ def test_a_checkpoint_is_on_the_disk_before_it_replaces_an_earlier_one(tmp_path,
 def test_files_of_another_user_are_refused(tmp_path, monkeypatch):
     store = Checkpoints(tmp_path, "a")
     store.save("x", {"a": 1})
-    monkeypatch.setattr("os.getuid", lambda: (tmp_path / "x.pt").stat().st_uid + 1)
+    owner = (tmp_path / "x.pt").stat().st_uid
+    monkeypatch.setattr("os.getuid", lambda: owner + 1)  # a disk on which all files have one owner
+    assert store.load("x") == {"a": 1}
+    monkeypatch.setattr(Checkpoints, "_owner", lambda self: owner + 1)
     with pytest.raises(UserError, match="another user's"):
         store.load("x")
 
@@ -293,7 +297,7 @@ def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no file that is always full")
 def test_a_full_disk_is_told_as_such_and_leaves_nothing(tmp_path, monkeypatch):
-    partial = tmp_path / f".{os.getpid()}.seed0.pt"
+    partial = unfinished(tmp_path / "seed0.pt")
     partial.symlink_to("/dev/full")
     unlinked, unlink = [], pathlib.Path.unlink
 

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import site
+import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -286,10 +287,13 @@ def _check_code(snakemake: Any, modules: list[str]) -> None:
 
 
 def _remove_leftovers(final: Path) -> None:
-    """Remove the unfinished outputs of jobs that were killed, but not those of living jobs."""
+    """Remove the unfinished outputs of jobs that were killed, but not those of living jobs.
+
+    Of another machine's jobs none with this output lives, since Snakemake starts it only once.
+    """
     for path in final.parent.glob(f".*.{final.name}"):
-        owner = path.name.split(".")[1]
-        if owner.isdigit() and not _lives(int(owner)):
+        owner, _, host = path.name.removesuffix(f".{final.name}")[1:].partition(".")
+        if owner.isdigit() and not (host == socket.gethostname() and _lives(int(owner))):
             _remove(path)
 
 

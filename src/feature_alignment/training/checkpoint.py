@@ -9,6 +9,7 @@ import hashlib
 import io
 import logging
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -70,7 +71,7 @@ class Checkpoints:
         path = self._folder / f"{name}.pt"
         if not path.exists():
             return None
-        if path.stat().st_uid != os.getuid():
+        if (owner := path.stat().st_uid) != os.getuid() and owner != self._owner():
             raise UserError(f"{path}: a checkpoint of another user's; remove it, or run elsewhere.")
         try:
             saved = read_state(path)
@@ -86,6 +87,11 @@ class Checkpoints:
         self.earlier = max(self.earlier, (elapsed, processor))
         self.machines |= machines
         return content
+
+    def _owner(self) -> int:
+        """Whose a file is that is made here now; network disks may give all files one owner."""
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            return os.fstat(file.fileno()).st_uid
 
     def save(self, name: str, content: Any) -> None:
         """Save under a name, atomically, replacing any earlier content."""
