@@ -47,12 +47,13 @@ def test_impossible_schedules_are_refused(schedule, message):
         schedule()
 
 
-def test_cosine_per_epoch_is_pytorchs_schedule_stepped_once_per_epoch():
+@pytest.mark.parametrize("trained", [5, 20])  # the longer training goes up and down again
+def test_cosine_per_epoch_is_pytorchs_schedule_stepped_once_per_epoch(trained):
     epochs, per_epoch = 5, 3
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
     ours = cosine_rate(epochs * per_epoch, per_epoch)
-    for t in range(epochs * per_epoch):
+    for t in range(trained * per_epoch):
         assert ours(t) == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
         if t % per_epoch == per_epoch - 1:
             with warnings.catch_warnings():

@@ -66,6 +66,7 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
 
     With `steps_per_epoch=1` it falls at every update and would reach 0 after the last. Otherwise it
     is constant in each epoch, like PyTorch's `CosineAnnealingLR(T_max=E)` stepped once per epoch.
+    In longer trainings it rises again after E epochs, and has period 2E.
 
     Source: LeJeune & Alemohammad 2024, Appendix B.1 ("a cosine annealing schedule").
 

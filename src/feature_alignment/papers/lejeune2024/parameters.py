@@ -70,6 +70,9 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
     """Batch size of SGD."""
     target_epochs: Count = 400
     """Training epochs of the last layer that makes the linear targets."""
+    target_annealing_epochs: Count | None = None
+    """Epochs in which that training's step size falls to zero, to rise again in as many and so on
+    (released code: 100); null for all of its epochs."""
     path_points: int = Field(default=50, ge=2)
     """Points, endpoints included, on the straight path along which features are averaged."""
     precision: Precision = "float32"

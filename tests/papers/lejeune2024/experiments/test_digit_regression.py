@@ -51,6 +51,14 @@ def test_a_network_that_does_not_learn_is_one_sentence():
         compare(kernels, torch.ones(3, 3), 1, SeedResult())
 
 
+def test_linear_targets_may_be_annealed_several_times(dataset):
+    once = run(dataset, targets="linear", epochs=1).arrays["target"]
+    again = run(dataset, targets="linear", epochs=1, target_annealing_epochs=30).arrays["target"]
+    several = run(dataset, targets="linear", epochs=1, target_annealing_epochs=10).arrays["target"]
+    np.testing.assert_array_equal(once, again)
+    assert np.abs(several - once).max() > 1e-3
+
+
 def values(result):
     frame = pd.DataFrame(result.rows)
     return frame[frame["layer"] == "all"].set_index("metric")["value"]

@@ -111,5 +111,6 @@ def _linear_targets(
         found = torch.linalg.lstsq(features.cpu(), classes.cpu(), driver="gelsd")
         return features @ found.solution.to(x)
     options: dict[str, Any] = {"momentum": p.momentum, "annealing": p.annealing}
+    options["annealing_epochs"] = p.target_annealing_epochs
     fit(run, last, features, classes, p.target_epochs, "targets/batches", "targets", **options)
     return outputs_in_chunks(last, features)

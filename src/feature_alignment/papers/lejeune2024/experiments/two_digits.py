@@ -75,8 +75,12 @@ def fit(
     checkpoint: str = "training",
     momentum: float = 0.9,
     annealing: str = "epoch",
+    annealing_epochs: int | None = None,
 ) -> int:
-    """Train by SGD on the squared error with cosine annealing; return the number of steps."""
+    """Train by SGD on the squared error with cosine annealing; return the number of steps.
+
+    The step size is zero after `annealing_epochs`, by default all of them; see `cosine_rate`.
+    """
     p = run.parameters
     per_epoch = steps_per_epoch(len(x), p.batch_size)
     steps = epochs * per_epoch
@@ -90,6 +94,8 @@ def fit(
         optimizer=torch.optim.SGD(trained, lr=p.learning_rate, momentum=momentum),
         **told,
         batch_size=p.batch_size,
-        schedule=cosine_rate(steps, per_epoch if annealing == "epoch" else 1),
+        schedule=cosine_rate(
+            (annealing_epochs or epochs) * per_epoch, per_epoch if annealing == "epoch" else 1
+        ),
     )
     return steps
