@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 
@@ -37,3 +39,17 @@ def test_a_square_of_its_own_takes_the_place_of_the_kernel_s():
     agop = x.T @ torch.diag(y) @ square @ torch.diag(y) @ x
     expected = float(torch.sum(nfm * agop) / nfm.norm() / agop.norm())
     assert velocity_correlation(x, y, kernel, square) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_norm_of_a_mean_of_networks_is_that_of_products_of_different_ones():
+    rng = {"generator": torch_stream(3, "tests/kernel"), "dtype": torch.float64}
+    x, y, features = torch.randn(9, 4, **rng), torch.randn(9, **rng), torch.randn(9, 3, **rng)
+    kernel = features @ features.T
+    squares = kernel @ kernel + 0.3 * torch.randn(5, 9, 9, **rng)
+    weighted = y[:, None] * x
+    first, terms = weighted.T @ kernel @ weighted, weighted.T @ squares @ weighted
+    pairs = [(a * b).sum() for a, b in itertools.permutations(terms, 2)]
+    expected = (first * terms.mean(0)).sum() / first.norm() / torch.stack(pairs).mean().sqrt()
+    assert velocity_correlation(x, y, kernel, squares) == pytest.approx(float(expected), rel=1e-12)
+    with pytest.raises(ValueError, match="zero to within its scatter; give more"):
+        velocity_correlation(x, y, kernel, torch.stack([kernel, -kernel]))

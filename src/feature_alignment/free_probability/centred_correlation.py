@@ -80,12 +80,14 @@ def velocity_correlation(
     X (n, d) are a layer's inputs, Y = diag(y) with the residuals y (n,), which are the labels if
     the outputs are zero; 𝒦 is (n, n). With the PTK of one network as 𝒦 it is the observed value.
     With E[𝒦] it is the paper's first-order prediction. With E[𝒦²] as `square` in addition, used
-    instead of 𝒦 times itself, only the covariance of both factors is neglected.
+    instead of 𝒦 times itself, only the covariance of both factors is neglected. If `square` holds
+    the 𝒦² of m ≥ 2 networks, (m, n, n), the norm of their mean, which scatter would make too large,
+    is estimated without bias, from products of different networks (ρ may then exceed 1).
 
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
     Raises:
-        ValueError: if the residuals are not (n,), or a matrix is zero.
+        ValueError: if the residuals are not (n,), or a matrix is zero to within its scatter.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -102,4 +104,10 @@ def velocity_correlation(
         agop = image.T @ image
     else:
         agop = weighted.T @ real_tensor("square", square, x) @ weighted
-    return cosine_similarity(weighted.T @ image, agop)
+    if agop.ndim == 2:
+        return cosine_similarity(weighted.T @ image, agop)
+    mean, m = agop.mean(dim=0), len(agop)
+    square_norm = (m * mean.square().sum() - agop.square().sum() / m) / (m - 1)
+    if not square_norm > 0:
+        raise ValueError(f"the mean 𝒦² of {m} networks is zero to within its scatter; give more.")
+    return cosine_similarity(weighted.T @ image, mean) * float(mean.norm() / square_norm.sqrt())

@@ -111,3 +111,18 @@ def test_predictions_are_from_the_moments_that_are_recorded():
         given = rows[rows["metric"] == moments].sort_values("power")["value"].tolist()
         found = rows[(rows["metric"] == metric) & (rows["balance"] == 0.25)]["value"].item()
         assert found == pytest.approx(predicted_correlation(trace, given), rel=1e-6)
+
+
+def test_what_is_unshifted_is_what_data_without_the_shift_would_give():
+    shifted, plain = run(label_shift=1e-3), run(label_shift=0.0)
+    for metric in ("data_cosine", "observed"):
+        rows = [
+            frame[(frame["metric"] == name) & ~(frame["network"] > 0)]["value"].to_numpy()
+            for frame, name in (
+                (shifted, f"{metric}_unshifted"),
+                (plain, metric),
+                (shifted, metric),
+            )
+        ]
+        assert rows[0] == pytest.approx(rows[1], rel=1e-6)
+        assert rows[0] != pytest.approx(rows[2], rel=1e-3)

@@ -107,12 +107,13 @@ def test_the_second_order_has_the_mean_of_the_networks_squared_kernels():
     found = found.set_index("decay_rate")["value"]
     inputs = power_law_gaussian(24, 24, 1.0, run.stream("data"), 1)
     x, y = torch.tensor(inputs), torch.tensor(_labels(run, inputs))
-    generator, square = run.torch_stream("networks of width 24"), 0
-    for _ in range(4):
+    generator, squares = run.torch_stream("networks of width 24"), []
+    for _ in range(4 * 600 // 24):
         delta = preactivation_gradients(_network(x, 24, p, generator), x)["layers.0"][:, 0]
-        square = square + (delta @ delta.T) @ (delta @ delta.T) / 4
+        squares.append((delta @ delta.T) @ (delta @ delta.T))
     kernel = expected_preactivation_kernel(x, p.activation, p.hidden_layers, 1 / 3)
-    assert found[1.0] == pytest.approx(velocity_correlation(x, y, kernel, square), rel=1e-9)
+    expected = velocity_correlation(x, y, kernel, torch.stack(squares))
+    assert found[1.0] == pytest.approx(expected, rel=1e-9)
     assert found[1.0] != pytest.approx(velocity_correlation(x, y, kernel), abs=1e-4)
 
 

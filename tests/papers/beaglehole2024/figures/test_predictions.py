@@ -28,6 +28,7 @@ def figure_3(observed, predicted, shift_of_second_draw=0.0, networks=2):
                 rows.append({**where, "network": network, "metric": "observed", "value": value})
             rows.append({**where, "metric": "predicted", "value": said})
             shares = {"unique_term_identity": 2, "nfm_derivative_identity": 5, "data_cosine": 1}
+            shares |= {"data_cosine_unshifted": 4, "observed_unshifted": 8}
             for metric, share in shares.items():
                 rows.append({**where, "metric": metric, "value": gamma / share})
     return fig3.table(runs(rows))
@@ -45,6 +46,8 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
             "unique_term_identity",
             "nfm_derivative_identity",
             "data_cosine",
+            "data_cosine_unshifted",
+            "observed_unshifted",
         }
     }
     assert found == pytest.approx(
@@ -53,6 +56,8 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
             "range_of_observed": 0.4,
             "rise_with_balance": 0.4,
             "data_rise_with_balance": 0.8,
+            "data_rise_with_balance_unshifted": 0.2,
+            "observed_rise_with_balance_unshifted": 0.1,
             "largest_network_deviation": 0.1,
             "smallest_balance_unique_term_identity": 0.05,
             "smallest_balance_nfm_derivative_identity": 0.02,

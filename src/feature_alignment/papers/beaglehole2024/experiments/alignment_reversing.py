@@ -41,6 +41,11 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
         label_weighted = x.T @ (y[:, None] * x)
         unique = label_weighted @ matrices["B"] @ label_weighted
         add("data_cosine", cosine_similarity(x.T @ x, label_weighted))
+        unshifted = y - p.label_shift  # as if step 5 of Appendix G were left out
+        label_weighted = x.T @ (unshifted[:, None] * x)
+        add("data_cosine_unshifted", cosine_similarity(x.T @ x, label_weighted))
+        plain = correlation.data_matrices(x, unshifted)
+        add("observed_unshifted", correlation.observed_correlation(plain, networks[0]))
         add("unique_term_identity", _similarity_to_identity(unique))
         add("nfm_derivative_identity", _similarity_to_identity(matrices["A"]))
     for power, (mean, limiting) in enumerate(zip(sampled, limit, strict=True), start=1):

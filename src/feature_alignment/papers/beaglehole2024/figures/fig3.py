@@ -46,12 +46,18 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
     """
     observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
     data = _curves(rows, "data_cosine")
+    unshifted = {
+        "data": _curves(rows, "data_cosine_unshifted"),
+        "observed": _curves(rows, "observed_unshifted"),
+    }
     by_draw = {
         "largest_error": abs(observed - predicted).max(axis=1),
         "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
     }
     if (observed.columns.to_numpy() < _BELOW_ONE).sum() > 1:
         by_draw |= {"rise_with_balance": _rise(observed), "data_rise_with_balance": _rise(data)}
+        for name, curves in unshifted.items():
+            by_draw[f"{name}_rise_with_balance_unshifted"] = _rise(curves)
     networks = rows_where(rows, metric="observed")
     if networks["network"].nunique() > 1:
         between_networks = network_deviations(networks, "balance").max(axis=1)
