@@ -47,13 +47,13 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
     )
     train_samples: int = Field(default=5000, ge=16)
     """Number of training images: the first ones of the two classes in the dataset's order (the text
-    says 500; only 5000 reproduces the published numbers)."""
+    says 500; the released code has 5000, which reproduces the published similarities)."""
     kernel_samples: int = Field(default=500, ge=8)
     """Number of training images, from the first, on which the kernels are measured."""
     width: Count = 128
-    """Units of each hidden layer."""
+    """Units of each hidden layer (the released code has 256)."""
     bias: bool = True
-    """Whether layers have biases (the text says no; the published numbers need them)."""
+    """Whether layers have biases (the text says no, the released code has them)."""
     target_bias: bool = False
     """Whether the random network that makes the targets also has biases; only if `bias` is true."""
     target_fit: Literal["sgd", "least-squares"] = "sgd"
@@ -131,7 +131,7 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     cnn_train_sizes: Sizes = (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 50000)
     """Training-set sizes n of the CNN on CIFAR-10."""
     test_samples: int = Field(default=10000, ge=10)
-    """Test images of the MLP, drawn at random; with few of them, noise ends runs early."""
+    """Test images of the MLP, drawn at random, whose error decides when a run ends."""
     cnn_test_samples: int = Field(default=10000, ge=10)
     """The same for the CNN."""
     mlp_width: int = Field(default=128, ge=2)

@@ -216,7 +216,7 @@ FIGURES = (
         "tangent kernel; its effective rank; its trace ratios, in black those of the top 40, 80 "
         "and 160. Solid: a batch of training images, dashed: of test images. The axis begins at "
         "iteration 0, before the first update, the paper's near iteration 10; eigenvalues can fall "
-        "until iteration 10 to 75, in one network 113. Dotted lines: what the paper states of the "
+        "at first, and grow later. Dotted lines: what the paper states of the "
         "first column's lowest effective rank, as a share of that at iteration 0, and highest T₄₀, "
         f"and of the last one's rank; an arrow: beyond the axis. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.2, 0.5), rates=(USUAL_RATE,)),
