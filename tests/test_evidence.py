@@ -348,13 +348,15 @@ def two(tmp_path, monkeypatch):
     )
     rows = pd.DataFrame([two | {"id": "example2030.fig2.a"}, claims, one, two])
     rows.to_csv(folder / "claims.csv", index=False)
-    (folder / "tables" / "example2030_fig2.csv.gz").write_bytes(b"table")
+    table = pd.DataFrame({"point": ["fair"], "metric": ["heads"], "step": [0], "value": [1]})
+    table.to_csv(folder / "tables" / "example2030_fig2.csv.gz", index=False)
     (folder / AGAIN).write_text("[]")
     return folder, again
 
 
 def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     folder, again = two
+    table = (folder / "tables" / "example2030_fig2.csv.gz").read_bytes()
     again.table.write_text("step,value\n0,2\n")
     claims = pd.read_csv(again.claims)
     pd.concat([claims, claims.assign(id="example2030.fig1.b")]).to_csv(again.claims, index=False)
@@ -377,7 +379,7 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     assert (found.about["run_hours"], found.about["commits"]) == (0.5, ["c0ffee00"])
     assert found.runs["point"].tolist() == ["fair"]
     assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.gz")["value"].tolist() == [2]
-    assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == b"table"
+    assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == table
     assert found.again == []
 
 
@@ -446,12 +448,34 @@ def test_what_was_made_again_stays_known_where_the_same_comes_out(tmp_path, verd
 def test_what_another_figure_shows_otherwise_is_not_added(two):
     folder, again = two
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    (again.run / "metrics.csv").write_text("step,value\n0,2\n")
+    (again.run / "metrics.csv").write_text("step,metric,value\n0,heads,2\n")
     with pytest.raises(
         UserError, match=r"example2030_coin/fair: is another run .* example2030_fig2"
     ):
         packing.add("quick", again.finish().at, (), folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("values", "agrees"),
+    [([1.0, 2.0, 9.0], True), ([1.0 + 1e-12, 2.0, 9.0], True), ([1.0, 2.1, 9.0], False)],
+)
+def test_a_run_that_was_made_again_with_more_metrics_is_what_another_figure_shows(
+    tmp_path, values, agrees
+):
+    """The table also has another point, and a summary that is not of the run."""
+    steps = {"seed": 0, "step": [0, 1, 1], "metric": ["loss", "loss", "new"], "value": values}
+    for point in ("fair", "biased", "unknown"):
+        (tmp_path / point).mkdir()
+        pd.DataFrame(steps).to_csv(tmp_path / point / "metrics.csv", index=False)
+    shown = {"point": ["fair", "fair", "fair", "biased"], "seed": 0, "step": [0, 1, 1, 0]}
+    shown |= {"metric": ["loss", "loss", "gain", "loss"], "value": [1.0, 2.0, 2.0, 5.0]}
+    pd.DataFrame(shown).to_csv(tmp_path / "table.csv", index=False)
+    found = {
+        name: packing._agrees(tmp_path / "table.csv", tmp_path / name)
+        for name in ("fair", "biased", "unknown")
+    }
+    assert found == {"fair": agrees, "biased": False, "unknown": False}
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         added = Packed(Path(folder) / name)
         pack(name, at, stand_ins, added.folder)
-        _check_fits(packed, added)
+        _check_fits(packed, added, at / "results" / name / "runs")
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
@@ -186,7 +186,7 @@ def _join_about(
     }
 
 
-def _check_fits(packed: Packed, added: Packed) -> None:
+def _check_fits(packed: Packed, added: Packed, runs: Path) -> None:
     versions = [one.about["versions"] for one in (packed, added)]
     both = versions[0].keys() & versions[1].keys()
     same = all(versions[0][name] == versions[1][name] for name in both)
@@ -221,11 +221,26 @@ def _check_fits(packed: Packed, added: Packed) -> None:
     replaced = set(zip(other["experiment"], other["point"], strict=True))
     for figure in packed.about["figures"].keys() - added.about["figures"].keys():
         shared = replaced.intersection(_runs_of(figure, packed.about["preset"]))
-        if shared:
+        file = packed.folder / "tables" / f"{figure}.csv.gz"
+        if shared := {run for run in shared if not _agrees(file, runs.joinpath(*run))}:
             raise UserError(
                 f"{'/'.join(min(shared))}: is another run than the packed one, which "
                 f"{figure} shows, too; make that figure with it."
             )
+
+
+def _agrees(table: Path, run: Path) -> bool:
+    """Whether a run has the rows that a packed table shows of it, to the digits that are packed.
+
+    As one that was made again with more metrics, or on a processor that rounds in another order.
+    """
+    shown, metrics = (pd.read_csv(file, low_memory=False) for file in (table, run / "metrics.csv"))
+    shown = shown[(shown["point"] == run.name) & shown["metric"].isin(metrics["metric"])]
+    keys = [column for column in metrics if column != "value" and column in shown]
+    if shown.empty or shown.duplicated(keys).any():
+        return False
+    both = shown.merge(metrics, on=keys, suffixes=("", "_here"), how="left")
+    return bool(np.isclose(both["value"], both["value_here"], rtol=1e-9, atol=0).all())
 
 
 def _dataset_of(change: Sequence[str]) -> str | None:
