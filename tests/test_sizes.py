@@ -55,7 +55,7 @@ def test_sizes_differ_by_votes_or_by_more_than_two_standard_errors(tool, one, ot
 def test_the_table_has_what_was_measured_and_why(tool):
     def claims(**verdicts):
         base = {"ours": 1.0, "sd": 0.1, "seeds": 5, "agreeing": np.nan, "units": np.nan}
-        base["by_seed"] = by_seed(1.0, 0.1, 5)
+        base |= {"low": np.nan, "high": np.nan, "by_seed": by_seed(1.0, 0.1, 5)}
         rows = {claim: base | {"verdict": verdict} for claim, verdict in verdicts.items()}
         return pd.DataFrame.from_dict(rows, orient="index")
 

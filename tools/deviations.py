@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import pandas as pd
-from facts import ASKED, UNITS, Facts, written
+from facts import ASKED, UNITS, Facts
 from packed import EVIDENCE, ROOT, all_packed
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.rules import Outcome
-from feature_alignment.pipeline.report.wording import NOTHING, measured_text
+from feature_alignment.pipeline.report.wording import NOTHING
 
 PAPERS = "src/feature_alignment/papers"
 TEXTS = ("README.md", "docs/*.md", f"{PAPERS}/*/deviations.md")
@@ -106,11 +106,11 @@ class Filler:
         unit = arguments[1] if len(arguments) == 2 else ""
         if unit not in UNITS:
             raise UserError(f"row: found {unit!r}; {suggestion(unit, list(UNITS))}.")
-        row = facts.claim(*self._named(arguments[:1]))
+        (name,) = self._named(arguments[:1])
+        row = facts.claim(name)
         if row["verdict"] == Outcome.NOT_TESTABLE:
             return f"{start}| {NOTHING} | {row['verdict']} |"
-        scale = UNITS[unit]
-        ours = written(measured_text(row["ours"] * scale, row["sd"] * scale), unit)
+        ours = facts.ours(name, unit)
         if not pd.isna(row["units"]):
             ours += f"; {row['agreeing']:.0f} of {row['units']:.0f}"
         return f"{start}| {ours} | {row['verdict']} (`{row['at']}`) |"

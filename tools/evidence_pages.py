@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import sizes
 import yaml
-from packed import KINDS, ROOT, Packed, all_packed, best_robustness, best_verdicts, counted
+from packed import KINDS, ROOT, TOLD, Packed, all_packed, best_robustness, best_verdicts, counted
 
 from feature_alignment.pipeline.claims.evaluate import CLOSE
 from feature_alignment.pipeline.claims.rules import Outcome
@@ -247,7 +247,7 @@ def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for claim, row in claims.iterrows():
         tested = row["verdict"] != Outcome.NOT_TESTABLE
-        ours = measured_text(row["ours"], row["sd"]) if tested else "–"
+        ours = measured_text(*row[TOLD]) if tested else "–"
         cells = (
             f"`{str(claim).partition('.')[2]}`",
             html.escape(" ".join(row["statement"].split()), quote=False).replace("|", "\\|"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
-from packed import BAD, GOOD, KINDS, Packed, best_robustness, best_verdicts, counted
+from packed import BAD, GOOD, KINDS, TOLD, Packed, best_robustness, best_verdicts, counted
 from statements import PAPERS, load_statements
 
 from feature_alignment.data.registry import dataset_info
@@ -125,13 +125,13 @@ class Facts:
     @asked
     def ours(self, name: str, unit: str = "") -> str:
         """Our mean and its spread."""
-        row = self.measured(name)
-        return written(measured_text(row["ours"] * UNITS[unit], row["sd"] * UNITS[unit]), unit)
+        return written(measured_text(*self.measured(name)[TOLD] * UNITS[unit]), unit)
 
     @asked
     def mean(self, name: str, unit: str = "") -> str:
         """Our mean alone."""
-        return written(number_text(self.measured(name)["ours"] * UNITS[unit], 2), unit)
+        ours, _, *bounds = self.measured(name)[TOLD] * UNITS[unit]
+        return written(number_text(ours, 2, *bounds), unit)
 
     @asked
     def theirs(self, name: str, unit: str = "") -> str:
@@ -288,7 +288,7 @@ class Facts:
                 [
                     " ".join(row["statement"].split()),
                     written(number_text(row["paper_value"])),
-                    written(measured_text(row["ours"], row["sd"])),
+                    written(measured_text(*row[TOLD])),
                     str(row["seeds"]),
                     f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",
                     row["at"],

@@ -27,6 +27,8 @@ AGAIN = "again.json"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
 GOOD = (Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED)
 BAD = (Outcome.NOT_REPRODUCED, Outcome.FAILS)
+TOLD = ["ours", "sd", "low", "high"]
+"""The columns of a claim that `measured_text` writes."""
 
 
 @dataclass(frozen=True)

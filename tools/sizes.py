@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
+from packed import TOLD
 from scipy.stats import fisher_exact
 
 from feature_alignment.pipeline.claims.rules import CHANCE, STANDARD_ERRORS, Outcome
@@ -44,7 +45,7 @@ class Size:
 
     def __str__(self) -> str:
         votes = f"; {self.votes}" if self.counted else ""
-        ours = measured_text(self.row["ours"], self.row["sd"])
+        ours = measured_text(*self.row[TOLD])
         return f"{self.row['verdict']} (`{self.at}`): {ours}{votes}"
 
 

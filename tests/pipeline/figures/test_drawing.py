@@ -222,6 +222,7 @@ def test_a_thing_has_its_own_colour_and_line():
     [
         ({}, [], []),
         ({"paper_value": 0.5}, ["paper\n0.5"], [0.5]),
+        ({"paper_value": 0.5, "decimals": 2}, ["paper\n0.50"], [0.5]),
         ({"paper_value": 0.5, "low": 0.5}, ["paper\n> 0.5"], [0.5]),
         ({"paper_value": 0.5, "high": 0.7}, ["paper\n0.5", "criterion\n< 0.7"], [0.5, 0.7]),
         ({"low": 2}, ["criterion\n> 2 ↑"], []),

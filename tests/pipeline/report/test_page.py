@@ -90,7 +90,7 @@ def test_every_verdict_is_shown_in_words_with_its_reason(report, folder):
 
 
 def test_kinds_are_tallied_apart_and_a_changed_criterion_tells_what_it_was(report, folder):
-    exact = Criterion(comparator="below", high=0.9, why="A definition.")
+    exact = Criterion(comparator="below", high=1.0, why="A definition.")
     each = Criterion(comparator="above", low=0.0, each=True, why="The direction.")
     was = {"date": datetime.date(2026, 11, 22), "criterion": "From 1 on.", "reason": "A typo."}
     ledger = (
@@ -103,17 +103,20 @@ def test_kinds_are_tallied_apart_and_a_changed_criterion_tells_what_it_was(repor
     spec = {"name": "quick", "preset": "quick", "figures": {"second2021_fig1": about}}
     rows = [
         {"seed": seed, "metric": metric, "value": value}
-        for metric, value in (("first", 0.9), ("second", 1.0), ("third", 0.5))
+        for metric, value in (("first", 0.9), ("second", 1.0026), ("third", 0.5))
         for seed in range(2)
     ]
     verdicts = evaluate_all(ledger, {"second2021_fig1": pd.DataFrame(rows)}, spec)
-    text = Page(render_report(replace(report, ledger=ledger, verdicts=verdicts), folder)).text
+    page = Page(render_report(replace(report, ledger=ledger, verdicts=verdicts), folder))
+    text, strips = page.text, [svg["aria-label"] for svg in page.all("svg")]
     tally = (
         "Numbers ✓ 1 reproduced Directions and comparisons ? 1 undecided "
         "Mathematics ✎ 1 holds as corrected Ours, not the papers' ? 1 undecided"
     )
     assert text.count(tally) == 1
-    assert "ours 1 ± 0 2 seeds, as printed" in text
+    assert "ours 1.003 ± 0 2 seeds, as printed" in text
+    assert strips[1] == "asked for below 1, found 1.003 to 1.003"
+    assert strips[2] == "asked for above 0, found 0.5 to 0.5"
     assert "3 claims of the papers and 1 question of our own" in text
     assert "Until 2026-11-22: From 1 on. Changed because: A typo." in text
     assert text.count("Changed because") == 1

@@ -47,6 +47,36 @@ def test_a_mean_ends_where_the_second_digit_of_its_spread_does(mean, sd, text):
 
 
 @pytest.mark.parametrize(
+    ("value", "bounds", "text"),
+    [
+        (1.0026, [1.0], "1.003"),
+        (0.99996, [None, 1.0], "0.99996"),
+        (1.0, [1.0], "1"),
+        (1.08, [1.0], "1.08"),
+        (1.2, [math.nan], "1.2"),
+        (1.00000001, [1.0], "1"),  # bounds that differ by rounding
+        (0.00034, [0.0], "0.00034"),
+    ],
+)
+def test_a_number_beside_a_bound_does_not_read_like_it(value, bounds, text):
+    assert number_text(value, 3, *bounds) == text
+    assert measured_text(value, None, *bounds) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "bound", "text"),
+    [
+        (0.89968, 0.0213, 0.9, "0.8997 ± 0.021"),
+        (0.0003, 0.7313, 0.0, "0.0003 ± 0.73"),
+        (1004.0, 120.0, 1000.0, "1004 ± 120"),
+        (0.9, 0.0213, 0.9, "0.900 ± 0.021"),
+    ],
+)
+def test_a_mean_beside_a_bound_has_the_digits_that_tell_them_apart(mean, sd, bound, text):
+    assert measured_text(mean, sd, math.nan, bound) == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.0, "0.0 s"), (59.9, "59.9 s"), (59.96, "1 min 0 s"), (3599.7, "1 h 0 min")],
 )

@@ -139,9 +139,9 @@ class Claim(Section):
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Numbers that a figure can draw: the paper's, and the bounds of the criterion."""
+        """Numbers that a figure can draw: the paper's, its decimals, and the criterion's bounds."""
         own = {"low": self.criterion.low, "high": self.criterion.high}
-        found = {"paper_value": self.paper_value, **own}
+        found = {"paper_value": self.paper_value, "decimals": self.decimals, **own}
         return {name: value for name, value in found.items() if value is not None}
 
     @property

@@ -178,7 +178,7 @@ def draw_paper(
 
     Args:
         ax: where to draw.
-        numbers: `paper_value`, `low` and `high`, or some of them, as returned by
+        numbers: `paper_value`, its `decimals`, `low` and `high`, or some of them, as returned by
             `FigureTable.of_claim`.
         scale: the factor of the claim's values in the picture; unless it is 1, the numbers are
             written as multiples (×).
@@ -197,7 +197,9 @@ def draw_paper(
         arrow = " ↑" if place < scale * value else " ↓" if place > scale * value else ""
         if not arrow:
             ax.axhline(place, linewidth=0.8, linestyle=":", zorder=1.5, color=COLOURS[colour])
-        text = f"{words}{value:.3g}{'' if scale == 1 else '×'}{arrow}"
+        decimals = "decimals" in numbers and value == numbers["paper_value"]
+        form = f".{numbers['decimals']}f" if decimals else ".3g"
+        text = f"{words}{value:{form}}{'' if scale == 1 else '×'}{arrow}"
         ax.annotate(text, (1, place), xycoords=ax.get_yaxis_transform(), **beside)
 
 

@@ -41,7 +41,8 @@ _THINGS = {
     ("black", "-"): "paper, stated",
     ("grey", "-"): "reference",
     ("blue", "-"): "train, outside, fixed, omega1",
-    ("blue", "--"): "gradient descent, norm bound, ridgeless",
+    ("blue", "--"): "gradient descent, norm bound",
+    ("blue", ":"): "ridgeless",
     ("vermillion", "-"): "inside, centred, solver, speed limited, complexity, supernat max, "
     "optimal bound, printed",
     ("vermillion", "--"): "test",
@@ -54,6 +55,7 @@ _THINGS = {
     ("orange", "--"): "adaptive, factorised",
     ("sky blue", "-"): "follower, supernat lambda_max",
     ("sky blue", "--"): "linear, uncentred",
+    ("sky blue", "-."): "other rate",
 }
 _LOOKS = {thing: look for look, things in _THINGS.items() for thing in things.split(", ")}
 COLOURS = {thing: PALETTE[colour] for thing, (colour, _) in _LOOKS.items()}

@@ -103,7 +103,7 @@ class FigureTable:
     stand_ins: frozenset[str] = frozenset()
 
     def of_claim(self, claim: str) -> Mapping[str, float]:
-        """The ledger's `paper_value`, `low` and `high` of a claim; empty in a table without claims.
+        """`paper_value`, `decimals`, `low` and `high` of a claim; empty in a table without claims.
 
         Raises:
             KeyError: if the figure has claims, but not this one.

@@ -1,21 +1,41 @@
 """Numbers as the report writes them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 MINUS = "−"
 NOTHING = "–"
+_MORE = 4  # the most digits that are added to tell a number from a bound
 
 
-def number_text(value: float | None, digits: int = 3) -> str:
+def number_text(value: float | None, digits: int = 3, *bounds: float | None) -> str:
     """A number with `digits` significant digits, or a dash for None or NaN.
+
+    It has more digits where it would read like one of the bounds without being equal to it.
 
     Example:
         >>> number_text(0.0135), number_text(-2.0), number_text(12345.6), number_text(None)
         ('0.0135', '−2', '12300', '–')
+        >>> number_text(1.0026, 3, 1.0)
+        '1.003'
     """
     if value is None or math.isnan(value):
         return NOTHING
+    return _significant(value, _digits_apart(_significant, value, digits, bounds))
+
+
+def _digits_apart(
+    write: Callable[[float, int], str], value: float, digits: int, bounds: Sequence[float | None]
+) -> int:
+    """The fewest digits, at least those given, with which a value and bounds differ in print."""
+    others = [bound for bound in bounds if bound not in (None, value) and not math.isnan(bound)]
+    for enough in range(digits, digits + _MORE + 1):
+        if all(write(value, enough) != write(bound, enough) for bound in others):
+            return enough
+    return digits
+
+
+def _significant(value: float, digits: int) -> str:
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
@@ -27,8 +47,10 @@ def number_text(value: float | None, digits: int = 3) -> str:
     return text.replace("-", MINUS)
 
 
-def measured_text(mean: float | None, sd: float | None) -> str:
+def measured_text(mean: float | None, sd: float | None, *bounds: float | None) -> str:
     """A mean with its spread, both up to the second digit of the spread.
+
+    The mean has more digits where it would read like one of the bounds without being equal to it.
 
     Example:
         >>> measured_text(0.95324, 0.0871), measured_text(1234.5, 120.0)
@@ -39,12 +61,16 @@ def measured_text(mean: float | None, sd: float | None) -> str:
         '–'
     """
     if mean is None or math.isnan(mean) or sd is None or math.isnan(sd):
-        return number_text(mean)
+        return number_text(mean, 3, *bounds)
     last = 1 - math.floor(math.log10(sd)) if sd else 0
     if sd == 0 or last > 6 or max(abs(mean), sd) >= 1e6:
-        return f"{number_text(mean)} ± {number_text(sd, 2)}"
-    texts = (f"{round(value, last):.{max(last, 0)}f}" for value in (mean, sd))
-    return " ± ".join(texts).replace("-", MINUS)
+        return f"{number_text(mean, 3, *bounds)} ± {number_text(sd, 2)}"
+    enough = _digits_apart(_rounded, mean, last, bounds)
+    return f"{_rounded(mean, enough)} ± {_rounded(sd, last)}"
+
+
+def _rounded(value: float, decimals: int) -> str:
+    return f"{round(value, decimals):.{max(decimals, 0)}f}".replace("-", MINUS)
 
 
 def count_text(number: int, noun: str) -> str:

@@ -12,7 +12,7 @@ def test_the_small_spread_along_the_first_mode_can_be_read():
     arrays = {f"solutions/{scale}": rng.normal(0, [0.1, 2], (50, 2)) for scale in scales}
     rows = [
         {"metric": metric, "scale": scale, "seed": seed, "value": 1.0}
-        for metric in figure.CURVES
+        for metric in (*figure.CURVES, "spread_ratio")
         for scale in scales
         for seed in (0, 1)
     ]
@@ -27,6 +27,7 @@ def test_the_small_spread_along_the_first_mode_can_be_read():
         assert 0.5 * widest < high < ax.get_xlim()[1]
         assert ax.get_xlim() == panels[0].get_xlim()
         assert ax.get_xlim()[1] == pytest.approx(1.15 * widest)
+        assert ax.get_title().endswith("\nratio 1.0")
 
 
 def test_the_agreement_is_the_rank_correlation_of_optimal_bound_and_error_in_each_seed():

@@ -137,7 +137,7 @@ def draw(table: FigureTable, rate: float, name: str) -> Picture:
             usual = table.rows(random_label_share=share, learning_rate=USUAL_RATE, split="train")
             for ax, metric in zip(column, OVERLAID.values(), strict=True):
                 label = f"train, rate {USUAL_RATE:g}"
-                draw_curve(ax, rows_where(usual, metric=metric), "reference", label, linestyle="-.")
+                draw_curve(ax, rows_where(usual, metric=metric), "other rate", label)
         _draw_column(column, run)
     axes[1, 0].margins(y=0.2)
     axes[1, 0].autoscale(axis="y")
@@ -227,8 +227,9 @@ FIGURES = (
         name="fig14",
         title="With a smaller learning rate the effective rank falls less",
         caption="As Figure 2, with learning rate 0.003: training of VGG19 on CIFAR-10 without and "
-        "with 50 % random labels (columns). Grey, dash-dotted: Figure 2's runs, with learning "
-        "rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and T₄₀. "
+        "with 50 % random labels (columns). Light blue, dash-dotted: Figure 2's runs, with "
+        "learning rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and "
+        "T₄₀. "
         "Dotted: the lowest effective rank in the paper's plot, of a VGG19 of full width, as a "
         f"share of the highest. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(SMALL_RATE, USUAL_RATE)),

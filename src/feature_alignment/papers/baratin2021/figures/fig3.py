@@ -52,7 +52,7 @@ def draw(table: FigureTable) -> Picture:
 
     names = curves.layers_of(table.frame)
     figure, axes = style.new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)
-    for row in axes[1:]:  # one range in each row, so that columns can be compared
+    for row in (axes[1], axes[2:].flat):  # one range each, so that panels can be compared
         for ax in row[1:]:
             ax.sharey(row[0])
     for column, share in zip(axes.T, SHARES, strict=True):

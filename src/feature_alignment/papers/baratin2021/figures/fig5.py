@@ -17,6 +17,11 @@ LABELS = {
     "lambda_max": "κ keeps\n$\\lambda_1$",
 }
 EIGENVALUE_STEPS = 20
+MODES = {  # the kernel's modes, with their metric and line
+    "signal": ("signal", "-"),
+    "largest noise": ("noise_max", ":"),
+    "mean noise": ("noise_mean", "--"),
+}
 
 
 def draw(table: FigureTable) -> Picture:
@@ -57,13 +62,13 @@ def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
     frame = rows_where(frame, step=range(EIGENVALUE_STEPS + 1))
     shown = {"max": "κ = max", "trace": "κ keeps the trace"}
     for method, text in ((m, shown[m]) for m in shown if m in set(frame["method"])):
-        for mode, metric, line in (("signal", "signal", "-"), ("noise", "noise_mean", "--")):
+        for mode, (metric, line) in MODES.items():
             rows = rows_where(frame, metric=f"log10_eigenvalue_{metric}", method=method)
             rows = rows.assign(value=10 ** rows["value"])
             draw_curve(ax, rows, f"supernat {method}", f"{mode}, {text}", linestyle=line)
     ax.set(xlabel="iteration", ylabel="eigenvalue of the kernel matrix")
     ax.set_xticks(range(0, EIGENVALUE_STEPS + 1, 5))
-    ax.legend(fontsize=7)
+    ax.legend(fontsize=7, loc="lower left")
 
 
 def _draw_choices(ax: Axes, rows: pd.DataFrame, first: str) -> None:
@@ -99,12 +104,13 @@ FIGURE = Figure(
     caption="Linear regression with one signal feature and noise along the others. A: expected "
     "test loss (solid) and training loss (dashed) of gradient descent and SuperNat (κ such that no "
     "mode grows), both at one of C's learning rates, that of its title. B: the kernel's eigenvalue "
-    "of the signal's mode (solid) and of the noise modes (dashed), geometric means over modes and "
-    "seeds, for κ = max and for the κ that keeps the trace. A and B: bands of one standard "
-    "deviation over seeds, in B of the logarithm; of fewer than four seeds, each seed. C: test "
-    "loss after the last step for each choice of κ and each learning rate η; each dot is a seed, "
-    "bars are means, with one standard deviation from four seeds on. Diamonds: means of gradient "
-    "descent whose steps shrink as SuperNat's kernel does with the same κ and η.",
+    "of the signal's mode (solid), of the noise modes the largest (dotted) and the geometric mean "
+    "(dashed), for κ = max and for the κ that keeps the trace; geometric means over seeds. A and "
+    "B: bands of one standard deviation over seeds, in B of the logarithm; of fewer than four "
+    "seeds, each seed. C: test loss after the last step for each choice of κ and each learning "
+    "rate η; each dot is a seed, bars are means, with one standard deviation from four seeds on. "
+    "Diamonds: means of gradient descent whose steps shrink as SuperNat's kernel does with the "
+    "same κ and η.",
     points=one_point(Supernat),
     table=all_metrics,
     draw=draw,

@@ -1,6 +1,7 @@
 """baratin2021, Figure 6: measures of complexity against the generalisation gap."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -203,18 +204,31 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
 
 
 def _number_curves(ax: Axes, ends: pd.Series) -> None:
-    """Write the number of each measure next to the end of its curve, without overlaps.
+    """Write the numbers of the measures next to the ends of their curves, without overlaps.
 
-    A line leads from the edge of the axes to a number that had to move.
+    Curves that end together share a text. A line leads from the edge of the axes to one that had to
+    move.
     """
-    ends = ends.sort_values()
-    places = _apart(ends.to_numpy(), gap=0.042, top=1.05)
-    for place, (measure, end) in zip(places, ends.items(), strict=True):
-        text = str(1 + list(MEASURES).index(str(measure)))
+    numbers = pd.Series({measure: 1 + list(MEASURES).index(measure) for measure in ends.index})
+    together = {end: _ranges(own) for end, own in numbers.groupby(ends.round(2))}
+    places = _apart(np.array(list(together)), gap=0.042, top=1.05)
+    for place, (end, text) in zip(places, together.items(), strict=True):
         look = {"transform": ax.get_yaxis_transform(), "clip_on": False}
         ax.text(1.04, place, text, fontsize=6, va="center", **look)
         leader = {"linewidth": 0.4, "color": COLOURS["reference"], "scalex": False}
         ax.plot((1.0, 1.035), (end, place), scaley=False, **leader, **look)
+
+
+def _ranges(ascending: Iterable[int]) -> str:
+    """Whole numbers in few words.
+
+    Example:
+        >>> _ranges([1, 3, 4, 5, 8])
+        '1, 3–5, 8'
+    """
+    runs = groupby(enumerate(ascending), lambda pair: pair[1] - pair[0])
+    ends = [[number for _, number in run] for _, run in runs]
+    return ", ".join(f"{own[0]}–{own[-1]}" if own[1:] else f"{own[0]}" for own in ends)
 
 
 def _apart(ascending: np.ndarray, gap: float, top: float) -> np.ndarray:
@@ -258,7 +272,8 @@ FIGURE = Figure(
     "channels of the first convolution. Each curve is a mean over seeds divided by its largest "
     "value in the panel, the gap with a standard deviation over seeds either way; measures from "
     "margin bounds are divided by the margin first. Hollow markers: not all seeds reached the "
-    "goal. Numbers beside the curves are those of the measures below. E-H: Spearman's rank "
+    "goal. Numbers beside the curves are those of the measures below, of curves that end together "
+    "in one text. E-H: Spearman's rank "
     "correlation of each measure with the gap, both means over seeds; hatched where fewer than "
     "four networks decide nothing. In all panels measure 1 is orange, those with a correlation "
     "above 0.9, the dashed line, are blue, the others grey, and the gap is black. Neyshabur 2018a "

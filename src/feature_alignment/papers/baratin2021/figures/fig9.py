@@ -61,7 +61,8 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     for ax, scale, solutions in zip(axes, shown, arrays, strict=True):
         ax.plot(*solutions.T, ".", color=COLOURS["train"], markersize=2)
         ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
-        ax.set_title(f"c = {scale:g}")
+        ratio = table.values("spread_ratio", scale=scale, seed=0).item()
+        ax.set_title(f"c = {scale:g}\nratio {ratio:.1f}")
         ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
         ax.tick_params(labelleft=ax is axes[0])
     axes[0].set_ylabel("along $\\varphi_{10}$")
@@ -74,7 +75,8 @@ FIGURE = Figure(
     caption="Minimum-norm interpolators of random subsets, as the feature scaling factor c "
     "goes from 0 (white features) towards 1 (the features themselves). A: the centred "
     "solutions in the plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; "
-    "all panels have the same two scales, of which that of φ₁ is magnified. B: error on "
+    "all panels have the same two scales, of which that of φ₁ is magnified; above each, the ratio "
+    "of the spread along φ₁₀ to that along φ₁, by standard deviations. B: error on "
     "the other points and two bounds on the complexity, with A = Id and with the optimal "
     "rescaling, means over subsets; geometric means over seeds with a band of one standard "
     "deviation of the logarithm, or of fewer than four seeds each seed.",

@@ -193,8 +193,8 @@ FIGURES = (
         caption="Ratio of the double-centred to the centred NFC before normalisation, "
         "tr(W̄ᵀW̄W̄ᵀK̄W̄) / tr(W̄ᵀW̄W̄ᵀKW̄), in both hidden layers of a network trained by "
         "gradient descent on the chain-monomial task; columns are spectra of the inputs' "
-        "covariance. The bound is a lower one for scales 0.1 and 0.01, and an upper one for scale "
-        "1. " + OVER_SEEDS,
+        "covariance. At the last step the dotted line is a lower bound for scales 0.1 and "
+        f"0.01, and an upper one for scale 1; at step {EARLY}, an upper one for all. {OVER_SEEDS}",
         points=points,
         table=ratio_table,
         draw=partial(

@@ -123,16 +123,22 @@ def _dip(curve: pd.DataFrame, error: pd.DataFrame | None, metric: str) -> dict[s
 
 def draw(table: FigureTable) -> Picture:
     """A panel for each activation (columns) and target (rows)."""
-    figure, axes = new_figure(len(TARGETS), len(ACTIVATIONS), width=8.5, height=6.0)
+    figure, axes = new_figure(len(TARGETS), len(ACTIVATIONS), width=8.5, height=6.8)
     for row, target in zip(axes, TARGETS, strict=True):
         for ax, phi in zip(row, ACTIVATIONS, strict=True):
             _draw_panel(ax, table.rows(activation=phi, target=target))
-            ax.set(ylim=(0.5, 1.02), title=f"{TITLES[phi]}, {target.replace('_', ' ')} target")
+            ax.set_title(f"{TITLES[phi]}, {target.replace('_', ' ')} target")
         row[0].set_ylabel("correlation ρ")
+    for column in axes.T:  # one range, up to a little more than 1, for both targets
+        bottom = min(ax.get_ylim()[0] for ax in column)
+        for ax in column:
+            ax.set_ylim(bottom, 1 + 0.05 * (1 - bottom))
     for ax in axes[-1]:
         ax.set_xlabel("data decay rate α")
     samples = table.frame["samples"].max()
-    axes[0, 1].legend(title=f"n = d = {samples:.0f}{_paper(samples, PAPER_SAMPLES)}")
+    title = f"n = d = {samples:.0f}{_paper(samples, PAPER_SAMPLES)}"
+    lines = axes[0, 1].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside upper center", ncols=2, title=title)
     panel_letters(*axes.flat)
     return figure
 
@@ -170,7 +176,8 @@ FIGURE = Figure(
     title="A first-order prediction of the C-NFC extends to depth and other activations",
     caption="Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation, at "
     "the first layer of networks with two hidden layers, against the decay rate α of the data's "
-    "covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order prediction, from the "
+    "covariance, whose eigenvalues are 1/(1 + k^α); each activation has its own "
+    "vertical range. Dotted: first-order prediction, from the "
     "expected PTK at infinite width in closed form; dash-dotted: the same with ReLU's φ′ "
     "linearised. Symbols: observed at the smaller (dashed) and the larger width (solid), mean over "
     "networks; bars: standard deviation between networks, mean over draws of the data (seeds). The "

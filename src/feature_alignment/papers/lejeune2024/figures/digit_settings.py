@@ -9,9 +9,9 @@ from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 
 FLIPS = (0.0, 0.05, 0.1, 0.2)
 SETTINGS = {
-    "released": "released code",
+    "released": "released\ncode",
     "figure1": "as Figure 1",
-    "few": "fewer images",
+    "few": "fewer\nimages",
     "text": "fewer images,\nno biases",
 }
 CHANGES: dict[str, tuple[str, dict[str, str | float]]] = {

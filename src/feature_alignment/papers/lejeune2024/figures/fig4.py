@@ -127,7 +127,8 @@ FIGURE = Figure(
     name="fig4",
     title="Sample complexity of fixed, adaptive and learned features",
     caption="Smallest test error over epochs against the size n of the training set, for fixed "
-    "tangent features (the linearised network), adaptive ones (its factorised update) and the "
+    "tangent features (the linearised network), adaptive ones (its factorised update, "
+    "trained by SGD too, which is not the estimator of Theorem 2; Figure 2b has both) and the "
     "network itself. Lines are means over seeds of the error's logarithm; the band is one "
     "standard deviation either way; of fewer than four seeds, each is drawn thinly instead. "
     "Dots are single seeds, of which claims take the mean. "
