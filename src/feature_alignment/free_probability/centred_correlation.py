@@ -81,13 +81,13 @@ def velocity_correlation(
     the outputs are zero; 𝒦 is (n, n). With the PTK of one network as 𝒦 it is the observed value.
     With E[𝒦] it is the paper's first-order prediction. With E[𝒦²] as `square` in addition, used
     instead of 𝒦 times itself, only the covariance of both factors is neglected. If `square` holds
-    the 𝒦² of m ≥ 2 networks, (m, n, n), the norm of their mean, which scatter would make too large,
-    is estimated without bias, from products of different networks (ρ may then exceed 1).
+    the 𝒦² of m ≥ 2 networks, (m, n, n), it is their mean, whose scatter lowers ρ by a term in 1/m;
+    the jackknife removes it.
 
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
     Raises:
-        ValueError: if the residuals are not (n,), or a matrix is zero to within its scatter.
+        ValueError: if the residuals are not (n,), or a matrix is zero.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -104,10 +104,9 @@ def velocity_correlation(
         agop = image.T @ image
     else:
         agop = weighted.T @ real_tensor("square", square, x) @ weighted
+    nfm = weighted.T @ image
     if agop.ndim == 2:
-        return cosine_similarity(weighted.T @ image, agop)
-    mean, m = agop.mean(dim=0), len(agop)
-    square_norm = (m * mean.square().sum() - agop.square().sum() / m) / (m - 1)
-    if not square_norm > 0:
-        raise ValueError(f"the mean 𝒦² of {m} networks is zero to within its scatter; give more.")
-    return cosine_similarity(weighted.T @ image, mean) * float(mean.norm() / square_norm.sqrt())
+        return cosine_similarity(nfm, agop)
+    total, m = agop.sum(dim=0), len(agop)
+    without_one = sum(cosine_similarity(nfm, total - one) for one in agop) / m
+    return m * cosine_similarity(nfm, total) - (m - 1) * without_one
