@@ -3,14 +3,26 @@
 What is aliased, set, calibrated, gated, drawn, or kept in containers: right or refused.
 """
 
+import copy
 import random
 from collections import OrderedDict, deque
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.map import map as mapped
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+from torch.utils.flop_counter import FlopCounterMode
 
+from feature_alignment.instrument.monitor import Monitor
 from feature_alignment.kernels.jacobian import Jacobian, top_singular_directions
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
@@ -292,6 +304,21 @@ def without_gradients(m, x):
 def test_outputs_without_gradients_are_refused(function, measure):
     with pytest.raises(ValueError, match="no gradient of the outputs reaches the parameters"):
         measure(Model(function), inputs())
+
+
+@pytest.mark.parametrize("stop", [torch.no_grad, torch.enable_grad])
+def test_parts_that_pass_on_no_gradient_are_constants_however_one_asks(stop):
+    def function(m, x):
+        with stop():
+            h = m.f(x)
+        return m.g(torch.tanh(h.detach()))
+
+    model, x = Model(function, g=nn.Linear(3, 2)), inputs()
+    kernel = tangent_kernel(model, x)
+    assert not kernel.layers["f"].any()
+    assert not tangent_kernel(model, x, only=["f"]).total.any()
+    assert tangent_trace(model, x, only=["f.weight"]) == 0
+    torch.testing.assert_close(tangent_kernel(model, x, only="g").total, kernel.total)
 
 
 def test_what_a_parameter_is_and_has_is_seen_in_the_forward_pass():
@@ -645,6 +672,131 @@ def test_parameters_that_a_backward_pass_of_the_models_own_reaches_are_refused()
     for measure in (tangent_kernel, tangent_trace, Jacobian):
         with pytest.raises(ValueError, match="a backward pass of its own"):
             measure(model, inputs())
+
+
+def looped(m, x):
+    for _ in range(3):
+        x = torch.tanh(x @ m.square)
+    return m.f(x)
+
+
+def stacked(m, x):
+    h = torch.zeros_like(x)
+    for part in x.split(2, dim=1):
+        h = torch.tanh(h @ m.square + part.repeat(1, 3))
+    return m.f(h)
+
+
+def by_scan(m, x):
+    def step(h, part):
+        h = torch.tanh(h @ m.square + part.repeat(1, 3))
+        return h, h.clone()
+
+    parts = torch.stack(x.split(2, dim=1))
+    return m.f(scan(step, torch.zeros_like(x), parts)[0])
+
+
+# The model as PyTorch's operator of higher order, and as plain code.
+OPERATORS = {
+    "cond of modules": (
+        lambda m, x: m.f(torch.cond(m.square.sum() > -99, m.g, m.other, (x,)).tanh()),
+        lambda m, x: m.f(m.g(x).tanh()),
+    ),
+    "cond of closures": (
+        lambda m, x: m.f(
+            torch.cond(m.square.sum() > -99, lambda z: z @ m.square, lambda z: z.sin(), (x,))
+        ),
+        lambda m, x: m.f(x @ m.square),
+    ),
+    "cond of operands": (
+        lambda m, x: m.f(
+            torch.cond(m.square.sum() > -99, torch.mm, lambda z, w: z - w[:1], (x, m.square)).tanh()
+        ),
+        lambda m, x: m.f((x @ m.square).tanh()),
+    ),
+    "while_loop": (
+        lambda m, x: m.f(
+            while_loop(
+                lambda i, z: i < 3,
+                lambda i, z: (i + 1, torch.tanh(z @ m.square)),
+                (torch.tensor(0), x),
+            )[1]
+        ),
+        looped,
+    ),
+    "scan": (by_scan, stacked),
+    "map": (
+        lambda m, x: m.f(mapped(lambda z: torch.tanh(z @ m.square), x)),
+        lambda m, x: m.f(torch.tanh(x @ m.square)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_higher_order_are_the_code_that_they_stand_for(name):
+    def made(function):
+        square = nn.Parameter(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))
+        return Model(function, square=square, g=nn.Linear(6, 6), other=nn.Linear(6, 6))
+
+    (model, plain), x = map(made, OPERATORS[name]), inputs()
+    assert_right(plain, x)
+    kernel, expected = tangent_kernel(model, x), tangent_kernel(plain, x)
+    for layer, gram in expected.layers.items():
+        torch.testing.assert_close(kernel.layers[layer], gram)
+    torch.testing.assert_close(tangent_features(model, x), tangent_features(plain, x))
+    assert tangent_trace(model, x) == pytest.approx(float(expected.total.trace()))
+    u = torch.ones(4, 3, dtype=torch.float64)
+    for name, found in Jacobian(model, x).transpose_times(u).items():
+        torch.testing.assert_close(found, Jacobian(plain, x).transpose_times(u)[name])
+    found, wanted = (
+        Monitor(m, x, torch.arange(4) % 3, measure="kernel").frame() for m in (model, plain)
+    )
+    np.testing.assert_allclose(found["value"], wanted["value"], rtol=1e-6)
+
+
+def test_operators_of_higher_order_that_are_counted_are_refused_by_name():
+    def counted(m, x):
+        with FlopCounterMode(display=False):
+            return OPERATORS["cond of modules"][0](m, x)
+
+    parts = {"square": nn.Parameter(torch.ones(2)), "g": nn.Linear(6, 6), "other": nn.Linear(6, 6)}
+    with pytest.raises(ValueError, match=r"uses cond within a .*; leave that context, or write"):
+        tangent_kernel(Model(counted, **parts), inputs())
+
+
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")
+@pytest.mark.parametrize("measure", [tangent_kernel, tangent_trace, tangent_features, Jacobian])
+def test_selective_checkpoints_are_refused_with_a_cure(measure):
+    def chosen(_, operation, *arguments, **options):
+        kept = operation == torch.ops.aten.addmm.default
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def function(m, x):
+        contexts = partial(create_selective_checkpoint_contexts, chosen)
+        return checkpoint(lambda z: torch.tanh(m.f(z)), x, use_reentrant=False, context_fn=contexts)
+
+    model = Model(function)
+    model(inputs()).sum().backward()
+    with pytest.raises(ValueError, match=r"selective activation .* without context_fn\.$"):
+        measure(model, inputs())
+
+
+@pytest.mark.parametrize("n", [5, 8])
+@pytest.mark.parametrize("one", [0, -1])
+def test_a_choice_of_the_batch_between_equal_branches_is_right_or_refused(n, one):
+    def function(m, x):
+        return (m.f if x[:, 0].sum() > 0 else m.g)(x)
+
+    model, x = Model(function, g=nn.Linear(6, 3)), inputs(n)
+    model.g = copy.deepcopy(model.f)
+    x[:, 0], x[one, 0] = 1, -0.9
+    features = plain_features(model, x)
+    try:
+        found = tangent_kernel(model, x).total
+    except ValueError as error:
+        assert "of one sample depend on" in str(error)  # noqa: PT017
+    else:
+        torch.testing.assert_close(found, features @ features.T)
 
 
 class Step(nn.Module):

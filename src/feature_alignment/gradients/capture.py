@@ -80,7 +80,12 @@ def recorded(
 def _refuse_constant_outputs(
     function: ModelFunction, values: Parameters, names: Collection[str], samples: Samples
 ) -> None:
-    # Refuse outputs without a graph that nevertheless change with the parameters.
+    # Refuse outputs without a graph that nevertheless change with the parameters, unless others
+    # pass a gradient: then these are constants on purpose.
+    every = {n: v.detach().requires_grad_(v.is_floating_point()) for n, v in values.items()}
+    with torch.enable_grad(), function.installed(function.spared(every)) as run:
+        if outputs_of(run, samples)[0].requires_grad:
+            return
     chosen = {name: values[name].detach() for name in names}
     found = []
     for at in (values, {**values, **moved(chosen)}):

@@ -11,7 +11,12 @@ import torch
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.border import FEW, MORE, ROUNDINGS, Border, CallPlan, close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
-from feature_alignment.gradients.checks import checked_outputs, refuse_non_finite, rounding
+from feature_alignment.gradients.checks import (
+    checked_outputs,
+    few_alone,
+    refuse_non_finite,
+    rounding,
+)
 from feature_alignment.gradients.graph import Signature
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_gradients import Part
@@ -101,12 +106,13 @@ def _tried(
             )
         found = Border(recording, [_cotangent(f, i) for i in range(MORE)])
         _refuse_gradients_of_batches(among_few, found.expected)
-        if graph.signature == signature:
+        unused = graph.unused(names)
+        apart = unused and _used_alone(function, values, samples, names, unused)
+        if graph.signature == signature and not apart:
             found.search(shapes)
         else:
             found.lost.update(names)
         found.check(names)
-        unused = graph.unused(names)
         # Without plans, later graphs are not checked, and other samples may use these parameters.
         idle = unused if found.plans else ()
         return Trial(
@@ -120,6 +126,24 @@ def _tried(
             cotangent=found.cotangents[0][:1],
             unused=unused,
         )
+
+
+def _used_alone(
+    function: ModelFunction,
+    values: Parameters,
+    samples: Samples,
+    names: Sequence[str],
+    unused: Sequence[str],
+) -> bool:
+    """Whether one of a few samples, each alone, depends on parameters that are unused in a batch.
+
+    So it may if a batch chooses between branches of equal values.
+    """
+    for part in few_alone(len(samples)):
+        with recorded(function, values, samples[part], names) as recording:
+            if recording.graph.unused(unused) != unused:
+                return True
+    return False
 
 
 def _cotangent(f: torch.Tensor, i: int) -> torch.Tensor:

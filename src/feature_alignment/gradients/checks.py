@@ -295,16 +295,21 @@ def _change(
         return float((outputs_of(run, samples)[0].detach() - f).abs().max())
 
 
+def few_alone(n: int) -> list[list[int]]:
+    """A few of n samples, each alone, from the first to the last."""
+    return [[i] for i in sorted({i * (n - 1) // (_FEW - 1) for i in range(_FEW)})]
+
+
 def _companies(n: int) -> Iterator[list[int]]:
     """Parts of n samples: a few alone, and the rows and columns of a square of all samples.
 
     Any two samples are in different rows or columns. A row or column of one sample has it twice,
     since some models squeeze the outputs of one.
     """
-    few = sorted({i * (n - 1) // (_FEW - 1) for i in range(_FEW)})
-    yield from ([i] for i in few)
+    few = few_alone(n)
+    yield from few
     if n < _FEW:
-        yield from ([i, i] for i in few)
+        yield from (2 * alone for alone in few)
         return
     side = math.isqrt(n - 1) + 1
     rows = [range(n)[row] for row in spans(n, side)]

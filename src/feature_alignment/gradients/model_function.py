@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._ops import HigherOrderOperator
 from torch.backends import mha
 from torch.nn.utils import parametrize
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from feature_alignment.gradients.module_state import (
     REGISTRIES,
@@ -64,6 +66,10 @@ class ModelFunction:
         Whatever the model changes is undone. Run backward passes inside, since checkpointed modules
         run again in them. `differentiable` is whether each use of a parameter must appear in the
         autograd graph. If the very same is installed already, nothing is done.
+
+        Raises:
+            ValueError: if the model allows one backward pass only.
+            RuntimeError: raised by the model itself.
         """
         with RUNNING, ExitStack() as stack:
             same = (self, values, differentiable)
@@ -100,7 +106,17 @@ class ModelFunction:
             parametrize._cache_enabled = 0
             if "torch._dynamo" in sys.modules:  # compiled code hides how parameters are used
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            yield self._run
+            stack.callback(setattr, HigherOrderOperator, "dispatch", HigherOrderOperator.dispatch)
+            HigherOrderOperator.dispatch = _as_plain_code
+            try:
+                yield self._run
+            except RuntimeError as error:
+                if "selective activation checkpoint" not in str(error):
+                    raise
+                raise ValueError(
+                    "the model uses selective activation checkpointing, which allows one backward "
+                    "pass only; call torch.utils.checkpoint.checkpoint without context_fn."
+                ) from error
 
     def spared(self, values: Parameters) -> dict[str, torch.Tensor]:
         """The values, with copies of those that the forward pass would overwrite."""
@@ -214,6 +230,26 @@ def outputs_of(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torc
             return run(samples), 1
         return run(samples[[0, 0]])[:1], 2
     return run(samples), 1
+
+
+_DISPATCH = HigherOrderOperator.dispatch
+
+
+def _as_plain_code(
+    operator: HigherOrderOperator, /, dispatch_key: Any, *args: Any, **kwargs: Any
+) -> Any:
+    # Run torch.cond, scan and the like as the Python code that they stand for. Unless compiled,
+    # their own backward passes miss the tensors that their functions close over.
+    plain = operator.py_kernels.get(torch.DispatchKey.CompositeExplicitAutograd)
+    mode = _get_current_dispatch_mode()
+    if plain is None or (mode is not None and mode.is_infra_mode()):  # a compiler's
+        return _DISPATCH(operator, dispatch_key, *args, **kwargs)
+    if mode is not None:
+        raise ValueError(
+            f"the model uses {operator.name()} within a {type(mode).__name__}, where its gradients "
+            "cannot be followed; leave that context, or write plain Python in forward()."
+        )
+    return plain(*args, **kwargs)
 
 
 def _entries(returned: Any) -> Sequence[Any]:

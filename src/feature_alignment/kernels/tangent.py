@@ -69,7 +69,8 @@ def tangent_kernel(
     """Exact tangent kernel k_w(x_i, y; x_j, y') = ⟨∇_w f_y(x_i), ∇_w f_y'(x_j)⟩ of every layer.
 
     A layer is a module that directly owns parameters; a parameter shared by several belongs to the
-    first. Every parameter counts, whether or not it requires a gradient. Common operations on
+    first. Every parameter counts, whether or not it requires a gradient; what the forward pass
+    computes under `torch.no_grad()`, or detaches, is constant. Common operations on
     parameters (matrix products, convolutions, lookups, normalisations, elementwise operations) have
     fast rules, whatever module they are in. Gradients of parameters that are used in other ways are
     computed sample by sample.
