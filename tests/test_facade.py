@@ -122,8 +122,9 @@ class TestTangentKernel:
         assert list(blocks.layers) == ["0", "1"]
         torch.testing.assert_close(blocks.total, kernel.total)
         torch.testing.assert_close(blocks.layers["0"], kernel.layers["0.0"] + kernel.layers["0.2"])
-        with pytest.raises(ValueError, match="depth: 0"):
-            kernel.by_block(0)
+        for depth in (0, 1.5):
+            with pytest.raises(ValueError, match=f"depth: {depth}; it must be a whole number"):
+                kernel.by_block(depth)
 
     def test_a_kernel_between_two_sets_has_no_spectrum(self, kernel):
         other = fa.tangent_kernel(self.model, self.x.double(), self.x.double().flip(0))

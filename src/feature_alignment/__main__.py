@@ -38,7 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(parser.epilog)
     else:
         command_line.add_commands(commands)
-    options = parser.parse_args(arguments)
+    options, left = parser.parse_known_args(arguments)
+    if left and "checkpoints" in options and not left[0].startswith("-"):
+        sys.exit(f"--checkpoints: takes one pattern, not {left[0]} too; quote it, as 'ckpt/*.pt'.")
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("feature_alignment").setLevel(logging.INFO)  # others report every font
     try:

@@ -47,6 +47,13 @@ def lists():
 
 def nothing():
     return None
+
+class Pair(nn.Sequential):
+    def forward(self, x):
+        return x, super().forward(x)
+
+def pair():
+    return Pair(*build())
 """
 
 
@@ -93,6 +100,19 @@ def test_checkpoints_are_measured_and_told_on_a_page(study, tmp_path):
     assert "Alignment record of <code>Sequential</code>" in page
     assert "data:image/png;base64," in page
     assert "<code>effective_rank</code>" in page
+
+
+@pytest.mark.parametrize("position", ["1", "-1"])
+def test_the_output_may_be_given_by_its_position(study, position):
+    measure(out="plain")
+    measure("--output", position, model="pair")
+    assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("plain/metrics.csv"))
+
+
+def test_a_quoted_pattern_may_begin_with_the_home(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    measure(pattern="~/ckpt/*.pt")
+    assert sorted(pd.read_csv("out/metrics.csv")["step"].unique()) == [0, 5, 10]
 
 
 def test_a_killed_measurement_goes_on(study, monkeypatch):
@@ -148,6 +168,11 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"data": "few"}, "2 labels for 10 samples"),
         ({"data": "words"}, "y: a list that is no array of numbers; give class numbers"),
         ({"data": "doubles"}, "x: torch.float64, where the model's parameters are torch.float32"),
+        (
+            {"options": ["--checkpoints", "ckpt/step_0.pt", "ckpt/step_10.pt"]},
+            r"--checkpoints: takes one pattern, not ckpt/step_10\.pt too; quote it, as 'ckpt/\*",
+        ),
+        ({"pattern": "~nobody-of-this-name/*.pt"}, "--checkpoints: '~nobody.*is no pattern of"),
         ({"pattern": ""}, "--checkpoints: '' is no pattern of files"),
         ({"pattern": "/"}, "--checkpoints: '/' is no pattern of files"),
         pytest.param(
@@ -243,6 +268,7 @@ def test_labels_may_have_an_index(study):
         ("my_study", "model: 'my_study' is not of the form module:function"),
         (":build", "model: ':build' is not of the form module:function"),
         (".my_study:build", "model: '.my_study:build' is not of the form module:function"),
+        ("my_study.py:build", "no module 'my_study.py' here.*; leave out .py: my_study:build"),
         ("nosuch:f", "model: there is no module 'nosuch' here"),
         ("nosuch.more:f", "model: there is no module 'nosuch.more' here"),
     ],

@@ -177,6 +177,8 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
     ("options", "message"),
     [
         ({"measure": ["kernle"]}, "did you mean 'kernel'"),
+        ({"measure": fa.FeatureProbe}, "measure: FeatureProbe is a class; give an instance"),
+        ({"measure": ["kernel", fa.FeatureProbe]}, "measure: FeatureProbe is a class"),
         ({"measure": None}, "measure: found None; give names or probes"),
         ({"model": torch.tanh}, "model: found .*; give an nn.Module"),
         ({"every": 0}, "at least 1"),

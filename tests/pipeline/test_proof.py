@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,38 @@ def test_a_result_that_is_not_there_is_told(result):
     (result.parents[2] / "wide" / "selected" / "claims.csv").write_text("id\n")
     with pytest.raises(UserError, match="'wid' in results; did you mean 'wide'"):
         verdicts_file("wid")
+
+
+def judged(folder, **tables):
+    """Write verdicts on tables with this content, and their record."""
+    (folder / "claims.csv").parent.mkdir(exist_ok=True)
+    (folder / "claims.csv").write_text("id\n")
+    read = {f"tables/{f}.csv": sha256(text.encode()).hexdigest() for f, text in tables.items()}
+    record = {"outputs": {}, "inputs": read}
+    (folder / "claims.provenance.json").write_text(json.dumps(record))
+
+
+def test_verdicts_on_earlier_tables_are_not_those_of_a_result(result):
+    home, tables = result.parents[1], result.parents[1] / "tables"
+    tables.mkdir()
+    for figure in ("fig1", "fig2"):
+        (tables / f"{figure}.csv").write_text("now")
+    whole, selected = (Path("results/mine", scope, "claims.csv") for scope in ("", "selected"))
+    judged(home, fig1="before", fig2="now")
+    assert verdicts_file("mine", ["fig2"]) == whole
+    with pytest.raises(UserError, match=r"^results/mine/claims\.csv: is on an earlier .*fig1\.csv"):
+        verdicts_file("mine", ["fig1", "fig2"])
+    judged(home / "selected", fig1="now")
+    assert verdicts_file("mine", ["fig1"]) == selected
+    assert verdicts_file("mine", ["fig2"]) == whole
+    with pytest.raises(UserError, match=r"fig1\.csv; make .* again, with --config name=mine\.$"):
+        verdicts_file("mine", ["fig1", "fig2"])
+    judged(home / "selected", fig1="before too")
+    with pytest.raises(UserError, match=r"^results/mine/claims\.csv: is on an earlier"):
+        verdicts_file("mine", ["fig1"])
+    (home / "claims.csv").unlink()
+    judged(home / "selected", fig1="now")
+    assert verdicts_file("mine", ["fig1", "fig2"]) == selected
 
 
 @pytest.mark.parametrize(

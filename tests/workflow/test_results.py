@@ -153,6 +153,39 @@ def test_a_comparison_of_fewer_figures_leaves_verdicts_and_report_of_the_same(tw
     assert made["inputs"]["selected/claims.csv"] == sha256_of(claims)
     two.succeed("--cores", "1", "compare", "--config", *PAPER, "with=wide")
     two.succeed("--cores", "1", "verify", "--config", *PAPER)
+    two.succeed("--cores", "1", "--config", "preset=smoke", "figures=example2030_fig1")
+    two.succeed("--cores", "1", "verify", "--config", *PAPER)
+    two.succeed(*BASE)
+
+
+def test_nothing_is_removed_for_a_device_that_is_not_there(two, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    before = two.results()
+    done = two.run(*BASE, "device=cuda")
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if "no CUDA device here" in line]
+    assert [line.partition("cuda")[0] for line in said] == ["Error: device: "]
+    assert two.results() == before
+    assert two.planned(*BASE) == {}
+
+
+def test_a_comparison_has_the_others_verdicts_on_its_tables(two):
+    selected, home = two.folder / "results/wide/selected", two.folder / "results/wide"
+    whole = (selected / "claims.csv").read_bytes()
+    record = json.loads((selected / "claims.provenance.json").read_text())
+    record["inputs"]["tables/example2030_fig2.csv"] = "0" * 64
+    try:
+        (home / "claims.provenance.json").write_text(json.dumps(record))
+        (home / "claims.csv").write_text("verdicts on an earlier table")
+        two.succeed("--cores", "1", "compare", "--config", *PAPER, "with=wide")
+        (selected / "claims.csv").unlink()
+        done = two.run("-n", "compare", "--config", *PAPER, "with=wide")
+    finally:
+        (selected / "claims.csv").write_bytes(whole)
+        for name in ("claims.csv", "claims.provenance.json"):
+            (home / name).unlink()
+    said = "results/wide/claims.csv: is on an earlier version of results/wide/tables/example2030_"
+    assert f"Error: {said}fig2.csv; make the verdicts again" in done.stderr
 
 
 @pytest.mark.parametrize("asked", [(), ("compare", "with=wide")])

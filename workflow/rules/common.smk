@@ -18,7 +18,7 @@ IS_MAIN = Path(workflow.main_snakefile).resolve() == (ROOT / "Snakefile").resolv
 sys.path.insert(0, str(ROOT / "src"))
 
 from feature_alignment.data import identity
-from feature_alignment.determinism import may_use_gpu
+from feature_alignment.determinism import may_use_gpu, resolve_device
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import read_regular
 from feature_alignment.pipeline.config import PRESETS, resolve_config
@@ -117,6 +117,9 @@ atexit.register(keep_facts)
 
 
 onstart:
+    # Before the first job starts, for which Snakemake removes what it made before.
+    if CONFIG.device == "cuda" and trains_here():
+        one_sentence(resolve_device, "cuda")
     for name in results_to_make():
         one_sentence(check_writable, Path("results") / name, Path("figures") / name)
         # Held by this process until it ends, however it ends.
@@ -135,6 +138,14 @@ onstart:
     # every job that has ended: 15,000 times in a smoke run, some 20 seconds of a core.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
+
+
+def trains_here():
+    """Whether runs are to be made on this machine and by this Python: others may have a GPU."""
+    if not workflow.local_exec or workflow.deployment_settings.deployment_method:
+        return False
+    rules = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    return not workflow.touch and bool(rules & {"run", "replayed", "universes"})
 
 
 def results_to_make():
@@ -383,7 +394,8 @@ def shown_of_other(wildcards):
     name = wildcards.other
     runs = sorted(Path("results", name, "runs").glob("*/*/provenance.json"))
     pictures = sorted(Path("figures", name).glob("*.png"))
-    return content(one_sentence(verdicts_file, name), *runs, *pictures)
+    verdicts = one_sentence(verdicts_file, name, PLAN.figures)
+    return content(verdicts, *runs, *pictures)
 
 
 @cache

@@ -9,7 +9,8 @@ with open_job(snakemake, "feature_alignment.pipeline.report.compare") as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
     from feature_alignment.pipeline.report.compare import compare_results
 
-    for verdicts in (Path(job.input.claims), verdicts_file(job.spec["with"])):
+    other = verdicts_file(job.spec["with"], job.spec["figures"])
+    for verdicts in (Path(job.input.claims), other):
         check_proof(verdicts.with_name("claims.provenance.json"))
     page, table = job.output("page"), job.output("table")
     compare_results(job.spec, Path(job.input.claims), page, table)

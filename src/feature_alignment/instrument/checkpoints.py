@@ -162,10 +162,11 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
         UserError: if there are none, or their steps cannot be determined.
     """
     found: dict[int, Path] = {}
-    root = Path(Path(pattern).anchor)
     try:
-        files = sorted(root.glob(str(Path(pattern).relative_to(root))))
-    except (ValueError, IndexError) as error:
+        path = Path(pattern).expanduser()  # no shell has done it if it is quoted
+        root = Path(path.anchor)
+        files = sorted(root.glob(str(path.relative_to(root))))
+    except (ValueError, IndexError, RuntimeError) as error:  # the last of an unknown user
         raise UserError(f"{pattern!r} is no pattern of files; give one as 'ckpt/*.pt'.") from error
     for file in files:
         if file.name[0] == "." or (file.name == STATE and (file.parent / METRICS).exists()):
@@ -207,8 +208,10 @@ def imported(target: str, option: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise
+        plain = module_name.removesuffix(".py")
+        hint = "" if plain == module_name else f"; leave out .py: {plain}:{name}"
         raise UserError(
-            f"{option}: there is no module {module_name!r} here or among the installed ones."
+            f"{option}: there is no module {module_name!r} here or among the installed ones{hint}."
         ) from error
     function = getattr(module, name, None)
     if not callable(function):

@@ -1,6 +1,7 @@
 """`feature-alignment measure` and `report`: the record of a training, from its checkpoints."""
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,18 @@ def add_commands(commands: Any) -> None:
     measure.add_argument("--checkpoints", required=True, help="files by step, as 'ckpt/*.pt'")
     measure.add_argument("--out", required=True, type=Path, help="folder for the record")
     measure.add_argument("--measure", nargs="+", default=["kernel", "features"], choices=MEASURES)
-    measure.add_argument("--output", help="the entry of what the model returns, as logits")
+    about = "the entry of what the model returns, as logits, or its position, as 0"
+    measure.add_argument("--output", type=_key_or_position, help=about)
     measure.add_argument("--only", nargs="+", help="trainable, or names of parameters and modules")
     measure.set_defaults(command=_measure)
     about = "Make a page with pictures of a record."
     report = commands.add_parser("report", help=about, description=about)
     report.add_argument("folder", type=Path, help="folder that measure or Monitor.save wrote")
     report.set_defaults(command=_report)
+
+
+def _key_or_position(word: str) -> str | int:
+    return int(word) if re.fullmatch(r"-?\d+", word) else word
 
 
 def _measure(options: argparse.Namespace) -> None:

@@ -60,9 +60,10 @@ class Monitor:
 
     The model is measured in evaluation mode and in full precision, always on the same samples.
     Measuring leaves the training unchanged: random states, gradients, buffers, modes and flags are
-    restored. A model that cannot be measured raises an error at the first step. Undefined
-    quantities (for example of a network whose units are all dead) and later failures do not end
-    the training; they are logged and kept in `problems`.
+    restored. Forward hooks of your own also run while it measures, so that what they count or
+    collect includes these passes. A model that cannot be measured raises an error at the first
+    step. Undefined quantities (for example of a network whose units are all dead) and later
+    failures do not end the training; they are logged and kept in `problems`.
 
     The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
     ("features") and `AdaptedKernelProbe` ("adapted").
@@ -124,6 +125,9 @@ class Monitor:
         self._samples = as_samples(x, inputs, input_like(model)).kept(device)
         self._function = ModelFunction(model, output, flat=False)
         measure = list(measure)
+        for given in measure:
+            if isinstance(given, type):
+                raise UserError(f"measure: {given.__name__} is a class; give an instance of it.")
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         if not isinstance(split, str) or not split:
             raise UserError(f"split: found {shortened(split)}; give a name, such as 'test'.")

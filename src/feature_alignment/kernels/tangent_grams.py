@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import reduce
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -144,7 +145,7 @@ class TangentKernel:
         """Sum the layers that share the first `depth` parts of their names.
 
         Raises:
-            ValueError: if the depth is not positive.
+            ValueError: if the depth is not a positive whole number.
 
         Example:
             >>> from torch import nn
@@ -154,8 +155,8 @@ class TangentKernel:
             >>> list(kernel.layers), list(kernel.by_block(1).layers)
             (['0.0', '0.1', '1'], ['0', '1'])
         """
-        if depth < 1:
-            raise ValueError(f"depth: {depth}; it must be at least 1.")
+        if not isinstance(depth, Integral) or depth < 1:
+            raise ValueError(f"depth: {depth!r}; it must be a whole number of at least 1.")
         blocks: dict[str, torch.Tensor] = {}
         for layer, gram in self.layers.items():
             block = ".".join(layer.split(".")[:depth])

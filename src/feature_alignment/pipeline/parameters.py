@@ -6,6 +6,7 @@ Light on purpose (no torch, no matplotlib), since the Snakefile imports every pa
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 
@@ -303,7 +304,9 @@ def kind(value: Any) -> str:
 
 
 def _hint(found: Any, wanted: str) -> str:
-    """What to write for a number that YAML reads as text, such as 1e-3 or '3'."""
+    """What to write for a number that YAML reads as text, such as 1e-3 or '3', or the reverse."""
+    if wanted == "text" and isinstance(found, int | float | date):
+        return "; write it in quotes, in --config within others, as 'name=\"2024\"'"
     numeric = isinstance(found, str) and wanted in ("integer", "number")
     try:
         number = float(found) if numeric else math.nan

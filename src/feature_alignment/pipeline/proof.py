@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,7 @@ def _others_since(
     """One sentence for the first input of a job that is no longer what it read.
 
     Provenance files are not compared: the inputs that they record may be remade to the same bytes.
+    Nor are the verdicts of a comparison, which the next selection of figures overwrites.
     """
     record = read_provenance(provenance)
     spec = record.get("spec", {})
@@ -142,6 +143,8 @@ def _others_since(
     inputs = record.get("inputs", {}).items()
     for told, read in (one for one in inputs if not one[0].endswith("provenance.json")):
         name = told.rpartition(f"{folders[0].as_posix()}/")[2]  # some are recorded by full path
+        if provenance.parent.name == "compare" and name.startswith("selected/"):
+            continue
         there = [folder / name for folder in folders if (folder / name).exists()]
         if not there:
             missing = folders["/" not in name and name != "claims.csv"] / name
@@ -174,16 +177,26 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from top.rglob("*")
 
 
-def verdicts_file(name: str) -> Path:
+def verdicts_file(name: str, figures: Collection[str] = ()) -> Path:
     """The verdicts of a finished result: for all its figures, or else for the last selection.
 
+    Those on `figures` must be on the tables that are there; if they are not among the verdicts for
+    all figures, the last selection must be of all of these figures.
+
     Raises:
-        UserError: if there are none.
+        UserError: if there are none, or none on these tables.
     """
-    folder = Path("results") / name
-    for file in (folder / "claims.csv", folder / "selected" / "claims.csv"):
-        if file.exists():
+    folder, outdated = Path("results") / name, ""
+    for file in filter(Path.exists, (folder / "claims.csv", folder / "selected" / "claims.csv")):
+        judged, others = _judged(file, figures)
+        if not others and not (outdated and judged < {*figures}):
             return file
+        outdated = outdated or (
+            f"{file}: is on an earlier version of {others[0]}; make the verdicts again, with "
+            f"{making(name)}."
+        )
+    if outdated:
+        raise UserError(outdated)
     whole, selected = (Path("results").glob(f"*/{part}claims.csv") for part in ("", "selected/"))
     finished = sorted({file.parts[1] for file in (*whole, *selected)})
     raise UserError(
@@ -191,6 +204,19 @@ def verdicts_file(name: str) -> Path:
         f"{suggestion(name, finished)}. "
         f"Make it first, with {making(name)}."
     )
+
+
+def _judged(verdicts: Path, figures: Collection[str]) -> tuple[set[str], list[Path]]:
+    """Those of some figures that verdicts are on, and their tables that are others since."""
+    if not figures:
+        return set(), []
+    read = read_provenance(verdicts.with_name("claims.provenance.json")).get("inputs", {})
+    folder, tables = Path("results", verdicts.parts[1]), dict[Path, str]()
+    for told in read:
+        if told.startswith("tables/") and Path(told).stem in figures:
+            tables[folder / told] = read[told]
+    others = [file for file in tables if file.exists() and sha256_of(file) != tables[file]]
+    return {file.stem for file in tables}, others
 
 
 def making(name: str) -> str:

@@ -33,10 +33,11 @@ def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.D
     first. The spec has the results' names, `name` and `with`, and the `figures` of the verdicts.
 
     Raises:
-        UserError: if the other is not finished, or one of them is damaged.
+        UserError: if the other is not finished or its verdicts are not those on its tables, or if
+            one of them is damaged.
     """
     name, other = spec["name"], spec["with"]
-    claims = compared_claims(verdicts, verdicts_file(other), spec["figures"])
+    claims = compared_claims(verdicts, verdicts_file(other, spec["figures"]), spec["figures"])
     claims.to_csv(table, index=False, float_format="%.6g")
     rows = [_claim_row(row) for row in claims.to_dict("records")]
     text = render(
