@@ -397,13 +397,15 @@ def test_pictures_have_few_colours_unless_it_is_seen(tmp_path, colours, kept):
 
 
 def test_a_small_colour_bar_keeps_its_colours(tmp_path):
-    """Few colours suffice for the picture; of the bar, a three-hundredth of it, few are left."""
+    """The bar is a three-hundredth of the picture, for whose rest few colours suffice."""
     grey = np.arange(800) / 800 * 240 + np.random.default_rng(0).integers(16, size=(800, 800))
     pixels, file = np.uint8(np.stack([grey, grey.T, 0 * grey], axis=-1)), tmp_path / "a.png"
     pixels[:200, :12] = np.linspace((120, 60, 255), (120, 60, 0), 200)[:, None]
     Image.fromarray(pixels).save(file)
     packing.shrink(file, tmp_path / "packed")
-    assert (tmp_path / "packed" / "a.png").read_bytes() == file.read_bytes()
+    with Image.open(tmp_path / "packed" / "a.png") as packed:
+        gap = np.abs(np.subtract(pixels, np.asarray(packed.convert("RGB")), dtype=int))
+    assert gap[:200, :12].max() <= packing.VISIBLE
 
 
 def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):

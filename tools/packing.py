@@ -531,7 +531,7 @@ def shrink(picture: Path, folder: Path) -> None:
     buffer = io.BytesIO()
     with Image.open(picture) as image:
         full = image.convert("RGB")
-    fewer = full.quantize(COLOURS, dither=Image.Dither.NONE)
+    fewer = full.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     fewer.save(buffer, "PNG", optimize=True)
     off = np.abs(np.subtract(full, fewer.convert("RGB"), dtype=int)).max(axis=2) > VISIBLE
     tiles = np.asarray(Image.fromarray(np.uint8(255 * off)).reduce(TILE)) / 255

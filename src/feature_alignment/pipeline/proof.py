@@ -208,9 +208,10 @@ def verdicts_file(name: str, figures: Collection[str] = ()) -> Path:
 
 def _judged(verdicts: Path, figures: Collection[str]) -> tuple[set[str], list[Path]]:
     """Those of some figures that verdicts are on, and their tables that are others since."""
-    if not figures:
+    record = verdicts.with_name("claims.provenance.json")
+    if not figures or not record.exists():  # which the job that compares refuses
         return set(), []
-    read = read_provenance(verdicts.with_name("claims.provenance.json")).get("inputs", {})
+    read = read_provenance(record).get("inputs", {})
     folder, tables = Path("results", verdicts.parts[1]), dict[Path, str]()
     for told in read:
         if told.startswith("tables/") and Path(told).stem in figures:
