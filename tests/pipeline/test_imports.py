@@ -143,6 +143,22 @@ def test_what_code_means_is_the_same_to_all_versions_of_python():
     )
 
 
+def test_empty_strings_within_a_formatted_one_do_not_count(hash_of, monkeypatch):
+    """Python 3.12.1 adds them to nested formats."""
+    code = 'def f(x, form):\n    return f"{x:{form}}"\n'
+    before = hash_of(code)
+
+    class Padded(ast.NodeTransformer):
+        def visit_JoinedStr(self, node):
+            self.generic_visit(node)
+            return ast.JoinedStr([*node.values, ast.Constant("")])
+
+    parse = ast.parse
+    monkeypatch.setattr(ast, "parse", lambda *a, **k: Padded().visit(parse(*a, **k)))
+    assert hash_of(code.replace("f(x", "f( x")) == before
+    assert hash_of(code.replace("{form}", "{form}>")) != before
+
+
 def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(hash_of, tmp_path):
     before = hash_of(CODE)
     for mark, encoding in (("", "utf-8-sig"), ("# coding: latin-1, as in café\n", "latin-1")):

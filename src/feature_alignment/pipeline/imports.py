@@ -104,6 +104,8 @@ def _read(path: Path) -> tuple[list[str], str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [line for line in node.body if not _is_prose(line)]
+        elif isinstance(node, ast.JoinedStr):  # Python 3.12.1 adds empty strings
+            node.values = [part for part in node.values if getattr(part, "value", None) != ""]
     return imports, hashlib.sha256(_told(tree).encode()).hexdigest()
 
 
