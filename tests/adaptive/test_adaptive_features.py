@@ -1,3 +1,4 @@
+import math
 import pickle
 import warnings
 from contextlib import suppress
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from feature_alignment.adaptive import adaptive_features
+from feature_alignment.adaptive import adaptive_features, penalised_interpolation
 from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
 from feature_alignment.adaptive.feature_structures import LayerStructure
@@ -366,6 +367,21 @@ def test_a_search_that_stalls_is_not_called_converged(structure):
     with pytest.warns(ConvergenceWarning, match=r"stalled above its minimum .* of unit size"):
         model.fit(x, 1e7 * y)
     assert not model.converged_
+
+
+def test_a_search_that_gains_little_goes_on_until_it_is_near_the_minimum(monkeypatch):
+    """When it gains little for the first time depends on the processor."""
+    network, x, y = problem()
+    near = AdaptiveTangentFeatures(network).fit(x, y)
+    far, gap = iter([math.inf] * 3), penalised_interpolation._gap
+    monkeypatch.setattr(penalised_interpolation, "_gap", lambda *a: next(far, None) or gap(*a))
+    model = AdaptiveTangentFeatures(network).fit(x, y)
+    assert model.converged_
+    assert model.n_iter_ >= near.n_iter_ + 3
+    assert model.objective_ <= near.objective_
+    monkeypatch.setattr(penalised_interpolation, "_gap", lambda *_: math.inf)
+    with pytest.warns(ConvergenceWarning, match="stalled above its minimum"):
+        assert not model.fit(x, y).converged_
 
 
 def test_iterations_that_do_not_suffice_are_told():

@@ -119,7 +119,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 tangent features of the samples are linearly dependent.
 
         Warns:
-            ConvergenceWarning: if the best start ended at `max_iter`.
+            ConvergenceWarning: if the best start ended at `max_iter`, or stalled above its minimum.
         """
         self._check_numbers()
         checks: Any = ({"allow_nd": True}, {"ensure_2d": False})

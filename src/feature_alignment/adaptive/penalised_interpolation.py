@@ -24,8 +24,9 @@ _MAX_STEPS = 50  # conjugate-gradient steps per alternation
 _ENOUGH = 0.02  # stop when a step gains no more than this share of the alternation's total gain
 _DAMPING = 1e-12  # added to the Gram matrix of the moves, whose largest diagonal entry is 1
 _TINY = 1e-300
-# The gap at which iterations that no longer gain count as converged, in units of the tolerance, and
-# its least share of the objective: conjugate gradients may stall long before the minimum.
+# The gap at which an alternation that gains little counts as converged, in units of the tolerance,
+# and its least share of the objective. Alternations may gain little long before the minimum; if
+# more than `_MEMORY` in a row do, so that extrapolations know no other, they have stalled.
 _GAP, _LEAST_GAP = 100, 1e-6
 _INTERPOLATES = 1e-3
 """Largest relative residual ‖r − JB‖/‖r‖; for well-conditioned kernels it is rounding error."""
@@ -109,7 +110,8 @@ class Solution:
     coefficients: Matrices  # B by layer
     transformation: Transformation  # the best M for B
     objectives: list[float]  # Ω̃(B) at the start and after each alternation, nonincreasing
-    converged: bool  # whether the last alternation lowered it by no more than the tolerance
+    converged: bool  # whether the last alternation lowered it by no more than the tolerance, to
+    # a minimum but for a gap that is small, too
 
 
 def minimise_penalty(
@@ -122,7 +124,8 @@ def minimise_penalty(
 ) -> Solution:
     """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) minus the initial outputs.
 
-    Stops when the relative decrease is at most the tolerance, or after `max_iterations`.
+    Stops when the relative decrease is at most the tolerance and the gap to the minimum is small,
+    when the decrease stays that small, or after `max_iterations`.
 
     Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm, iteratively
     reweighted least squares from a transformation `start` (None for I), is this project's.
@@ -136,8 +139,8 @@ def minimise_penalty(
         coefficients = _reweighted(interpolation, coefficients, start, 0.0)
         coefficients = interpolation.corrected(coefficients, targets)
     best = structure.adapt(coefficients)
-    objectives, history, converged, stretch = [best.penalty], _History(), False, 1.0
-    while not converged and len(objectives) <= max_iterations:
+    objectives, history, converged, stretch, idle = [best.penalty], _History(), False, 1.0, 0
+    while not converged and idle <= _MEMORY and len(objectives) <= max_iterations:
         negligible = 0.01 * tolerance * best.penalty
         found = _reweighted(interpolation, coefficients, best, negligible)
         found = interpolation.corrected(found, targets)
@@ -152,12 +155,12 @@ def minimise_penalty(
             stretch = 1.0
         if adapted.penalty > best.penalty:  # only by rounding: no further progress is possible
             found, adapted = coefficients, best
-        converged = best.penalty - adapted.penalty <= tolerance * best.penalty
-        coefficients, best = found, adapted
+        gained = best.penalty - adapted.penalty > tolerance * best.penalty
+        coefficients, best, idle = found, adapted, 0 if gained else idle + 1
         objectives.append(best.penalty)
+        allowed = max(_GAP * tolerance, _LEAST_GAP) * best.penalty
+        converged = not gained and _gap(interpolation, coefficients, best) <= allowed
     interpolation.check(coefficients, targets)
-    allowed = max(_GAP * tolerance, _LEAST_GAP) * best.penalty
-    converged = converged and _gap(interpolation, coefficients, best) <= allowed
     return Solution(coefficients, best, objectives, converged)
 
 
