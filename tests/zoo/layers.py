@@ -885,6 +885,10 @@ USAGES = {
         ),
         sequences,
     ),
+    "one sample at a time, without a batching rule": (
+        lambda: tokens(lambda m, h: torch.stack([F.mish(s * m.p) for s in h]), p=parameter(D)),
+        sequences,
+    ),
     "two samples at a time": (
         lambda: tokens(
             lambda m, h: torch.cat([m.f(s) * m.p for s in h.split(2)]),

@@ -31,6 +31,7 @@ WITHOUT_RULE = {
     "function with its own backward pass",
     "gather",
     "one sample at a time",
+    "one sample at a time, without a batching rule",
     "packed sequences",
     "samples chosen by a mask and put back",
     "solution of equations",

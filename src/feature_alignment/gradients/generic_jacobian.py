@@ -18,6 +18,7 @@ from feature_alignment.gradients.samples import Samples
 differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
 
 
+@torch.no_grad()  # on trial, too: some operations have another backward pass without it
 def batched_gradients(
     function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str], chunk: int
 ) -> dict[str, torch.Tensor]:
