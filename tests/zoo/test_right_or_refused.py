@@ -523,6 +523,33 @@ def test_integer_and_empty_parameters():
         torch.testing.assert_close(found.layers[name], expected[name])
 
 
+def normalised_by(*statistics):
+    """Frozen running statistics, as parameters or as buffers."""
+
+    def use(m, h):
+        return F.batch_norm(m.f(h).transpose(1, 2), m.mean, m.var).transpose(1, 2)
+
+    return tokens(use, f=nn.Linear(D, D), mean=statistics[0], var=statistics[1])
+
+
+def test_a_parameter_where_there_is_no_gradient_is_refused_unless_it_is_left_out():
+    def frozen(value):
+        return nn.Parameter(value, requires_grad=False)
+
+    make, x = made(lambda: normalised_by(frozen(torch.zeros(D)), frozen(torch.ones(D))), sequences)
+    model = make()
+    for measure in (tangent_kernel, Jacobian):
+        with pytest.raises(ValueError, match="'running_mean'") as error:
+            measure(model, x)
+        assert_says(error.value, "buffer", "`only`")
+    statistics = [nn.Buffer(value.detach()) for value in (model.mean, model.var)]
+    other = normalised_by(*statistics).double()
+    other(x)  # its last layer takes its size
+    other.load_state_dict(model.state_dict())
+    found = tangent_kernel(model, x, only="trainable")
+    assert_grams(found, grams(jacobian(other, x)))
+
+
 def test_a_scripted_module():
     make, x = made(lambda: nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, 3)))
     expected = grams(jacobian(make(), x))

@@ -45,7 +45,8 @@ def recorded(
     `names` are the parameters whose gradients are taken, whether or not they require a gradient.
 
     Raises:
-        ValueError: if the model uses or differentiates parameters where the graph does not show it.
+        ValueError: if the model uses or differentiates parameters where the graph does not show it,
+            or where there is no gradient.
         RuntimeError: raised by the model itself.
     """
     with torch.inference_mode(False), torch.no_grad():
@@ -55,8 +56,17 @@ def recorded(
             values[name] = values[name].detach().requires_grad_()
         leaves = {name: values[name] for name in names}
         with function.followed(values, names) as originals, function.installed(values) as run:
-            with torch.enable_grad():
-                f, copies = outputs_of(run, samples)
+            try:
+                with torch.enable_grad():
+                    f, copies = outputs_of(run, samples)
+            except RuntimeError as error:
+                said, without, _ = str(error).partition(". This input cannot have requires_grad")
+                if not without:
+                    raise
+                raise ValueError(
+                    "the model uses a parameter, or what depends on one, where PyTorch takes no "
+                    f"gradient ({said}); register it as a buffer, or leave it out (`only`)."
+                ) from error
             if not f.requires_grad:
                 _refuse_constant_outputs(function, values, names, samples)
             graph = Graph(f, leaves)
