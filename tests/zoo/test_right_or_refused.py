@@ -550,6 +550,15 @@ def test_a_parameter_where_there_is_no_gradient_is_refused_unless_it_is_left_out
     assert_grams(found, grams(jacobian(other, x)))
 
 
+def test_recurrent_layers_where_pytorch_has_fixed_its_flags(monkeypatch):
+    """As its `disable_global_flags` does, which its own test utilities call."""
+    make, x = made(*LAYERS["LSTM, two layers"], n=3)
+    expected = grams(jacobian(make(), x))
+    flags = torch.backends.disable_global_flags.__globals__
+    monkeypatch.setitem(flags, "__allow_nonbracketed_mutation_flag", False)
+    assert_grams(tangent_kernel(make(), x), expected)
+
+
 def test_a_scripted_module():
     make, x = made(lambda: nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, 3)))
     expected = grams(jacobian(make(), x))

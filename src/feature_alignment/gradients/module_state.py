@@ -173,7 +173,7 @@ def without_fused_recurrence(modules: Sequence[nn.Module]) -> Iterator[None]:
 
     def switch(mkldnn: bool, cudnn: bool) -> None:
         torch._C._set_mkldnn_enabled(mkldnn)
-        torch.backends.cudnn.enabled = cudnn
+        torch._C._set_cudnn_enabled(cudnn)
 
     with ExitStack() as stack:
         stack.callback(switch, *enabled)
