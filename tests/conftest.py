@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # The made-up paper, which is found as every paper is; tests of the pipeline name no other.
 papers.__path__.append(str(ROOT / "tests" / "example_paper"))
 sys.path += [str(ROOT / "tests"), str(ROOT / "tools")]  # for `toys` and `tool`
+# In `git rebase --exec` or a hook, git's variables would lead the tests' commits to this checkout.
+for name in [name for name in os.environ if name.startswith("GIT_")]:
+    del os.environ[name]
+os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # no signing, no hooks
 
 
 LONG = (

@@ -375,9 +375,8 @@ def test_provenance_records_the_commit(fake, tmp_path, root):
     with open_job(fake, MODULE) as job:
         write_all(job)
     git = json.loads((tmp_path / "provenance.json").read_text())["git"]
-    head = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
+    asked = ["git", "-c", f"safe.directory={root}", "-C", str(root), "rev-parse", "HEAD"]
+    head = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert git["commit"] == (head.stdout.strip() or None)
 
 

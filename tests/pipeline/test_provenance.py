@@ -40,3 +40,18 @@ def test_a_checkout_of_another_user_is_told(monkeypatch, tmp_path):
     state = provenance.git_state()
     assert state["commit"]
     assert state["dirty"] is False
+
+
+def test_in_a_hook_of_another_repository_the_own_checkout_is_told(monkeypatch, tmp_path):
+    for name in ("own", "other"):
+        (tmp_path / name / "src").mkdir(parents=True)
+        (tmp_path / name / "src" / "module.py").write_text(name)
+        git = ["git", "-C", tmp_path / name, "-c", "user.name=a", "-c", "user.email=a@b"]
+        for arguments in (["init"], ["add", "."], ["commit", "-m", name]):
+            subprocess.run([*git, *arguments], check=True, capture_output=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "own" / "src" / "module.py"))
+    alone = provenance.git_state()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    assert provenance.git_state() == alone
+    assert alone["dirty"] is False

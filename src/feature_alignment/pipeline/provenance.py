@@ -59,11 +59,18 @@ def git_state() -> dict[str, Any]:
     home = Path(__file__).resolve().parent
     # Else git refuses a checkout of another user's, whose code runs here anyway.
     here = ["git", "-c", f"safe.directory={home.parents[2]}", "-C", str(home)]
+    # Else git looks, in a hook or `git rebase --exec`, at what it is at work on.
+    named = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}
+    environment = {name: text for name, text in os.environ.items() if name not in named}
 
     def ask(*arguments: str) -> str | None:
         with suppress(OSError, subprocess.CalledProcessError):
             return subprocess.run(
-                [*here, *arguments], capture_output=True, text=True, check=True
+                [*here, *arguments],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
             ).stdout.strip()
         return None
 
