@@ -119,7 +119,8 @@ def one_thread():
 @pytest.fixture
 def quick_downloads(monkeypatch):
     """Downloads from this machine that are tried again without a wait."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
     monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
 
 

@@ -366,7 +366,7 @@ def test_a_library_that_no_job_would_find_is_refused(monkeypatch, tmp_path):
 def test_a_package_that_is_nowhere_is_told_with_the_file_that_imports_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"^/\S*\.py: package \w+ is not installed in the environment"
+        UserError, match=r"^/.*\.py: package \w+ is not installed in the environment"
     ):
         _check_environment(["feature_alignment.pipeline.config"])
 
