@@ -158,6 +158,7 @@ def test_free_poisson_elements_multiply_to_fuss_catalan_numbers():
     assert found == [math.comb(3 * n, n) // (2 * n + 1) for n in range(1, 5)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=5))
 def test_moments_are_sums_over_non_crossing_partitions_of_cumulants(values):
     moments = moments_from_cumulants(values)

@@ -65,7 +65,7 @@ def server(tmp_path, monkeypatch, request):
     place = Path(json.loads(os.environ[OFFER])["socket"])
     yield process
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert not place.parent.exists()
     assert (tmp_path / "aside").read_text() == ""
 
@@ -187,7 +187,7 @@ WAIT = """
 import os, signal, time
 try:
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     sys.exit(130)
@@ -203,7 +203,7 @@ def test_an_interrupt_is_passed_on(server, begin):
 
 
 def test_an_interrupt_that_the_script_does_not_handle_yet_is_no_traceback(server, begin):
-    with begin("import os, time; print(os.getpid(), flush=True); time.sleep(60)") as running:
+    with begin("import os, time; print(os.getpid(), flush=True); time.sleep(600)") as running:
         running.stdout.readline()
         running.send_signal(signal.SIGINT)
         assert (running.stdout.read(), running.stderr.read()) == ("", "")
@@ -216,7 +216,7 @@ def test_what_ends_the_script_ends_its_fork(server, begin, number):
         fork = psutil.Process(int(running.stdout.readline()))
         assert fork.ppid() == server.pid
         running.send_signal(number)
-        fork.wait(20)
+        fork.wait(60)
 
 
 def ask(script, told, sent):
@@ -236,15 +236,15 @@ def ask(script, told, sent):
 )
 def test_who_is_killed_while_it_asks_leaves_nothing(server, begin, tmp_path, sent, read):
     script, above = tmp_path / "waits.py", psutil.Process(server.pid)
-    script.write_text("import time; time.sleep(60)\n")
+    script.write_text("import time; time.sleep(600)\n")
     with (tmp_path / "told").open("w+") as told:
         for _ in range(5):  # ends before the fork answers, or, if it is read, after
             asking = ask(script, told, sent)
             if read:
-                select.select([asking], [], [], 20)
+                select.select([asking], [], [], 60)
             asking.close()
         assert begin("import os; print(os.getppid())").communicate()[0] == f"{server.pid}\n"
-        assert psutil.wait_procs(above.children(), timeout=20)[1] == []
+        assert psutil.wait_procs(above.children(), timeout=60)[1] == []
         told.seek(0)
         assert told.read() == ""
 
@@ -257,7 +257,7 @@ def test_a_server_that_ends_unasked_lets_the_script_start_by_itself(begin, tmp_p
         listener.bind(str(place))
         listener.listen()
         running = begin("import os; print(os.getppid())", **{OFFER: json.dumps(offer)})
-        select.select([listener], [], [], 20)
+        select.select([listener], [], [], 60)
         time.sleep(0.2)  # long enough to have asked, most times
     assert running.communicate() == (f"{os.getpid()}\n", "")
 
@@ -343,7 +343,7 @@ def test_who_waits_can_be_ended(importing, begin, number):
     with pytest.raises(subprocess.TimeoutExpired):
         running.wait(0.4)
     running.send_signal(number)
-    assert running.communicate(timeout=5) == ("", "")
+    assert running.communicate(timeout=60) == ("", "")
     assert running.returncode == -number
 
 
@@ -371,10 +371,10 @@ def test_the_server_ends_with_its_process_however_that_ends():
             sys.executable,
             "-c",
             "import time; from feature_alignment.pipeline import preloaded as p;"
-            "p.start_server(['json'], 1); print(p._servers[0].pid, flush=True); time.sleep(60)",
+            "p.start_server(['json'], 1); print(p._servers[0].pid, flush=True); time.sleep(600)",
         ],
         stdout=subprocess.PIPE,
     ) as begun:
         server = psutil.Process(int(begun.stdout.readline()))
         begun.kill()
-        server.wait(20)
+        server.wait(60)

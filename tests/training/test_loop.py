@@ -1,6 +1,6 @@
 import logging
 import re
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,15 +122,26 @@ def test_inputs_of_updates_are_augmented_and_those_of_measurements_are_not():
     assert recorder.value(0, "loss") > recorder.value(7, "loss")
 
 
-def test_the_time_of_measurements_is_told_apart_from_that_of_updates(caplog):
+def test_the_time_of_measurements_is_told_apart_from_that_of_updates(caplog, monkeypatch):
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("feature_alignment.training.loop.time", clock)
+
     def slow(step, model):
-        time.sleep(0.05)
+        nonlocal now
+        now += 8
         return Measurement()
 
+    def update(step, model):
+        nonlocal now
+        now += 0.5
+
     with caplog.at_level(logging.INFO):
-        _, recorder = run(measure_at=[0, 3], probes=[slow], progress=Progress(12, "run"))
-    assert 0.1 <= recorder.seconds["measuring"] < 1
-    assert 0 < recorder.seconds["training"] < 1
+        _, recorder = run(
+            measure_at=[0, 3], probes=[slow], after_update=update, progress=Progress(12, "run")
+        )
+    assert recorder.seconds["measuring"] == 2 * 8
+    assert recorder.seconds["training"] == 12 * 0.5
     assert not any("seconds" in metric for metric in recorder.frame()["metric"])
     shares = ", ".join(rf"\d+ % {part}" for part in ("training", "evaluating", "measuring"))
     assert re.fullmatch(rf"run: \d+\.\d s: {shares}", caplog.messages[-1])

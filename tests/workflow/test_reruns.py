@@ -150,7 +150,7 @@ def slowest_run(pipeline):
 
 def job_in_training(snakemake, log):
     """The process of the script with the given log, once it has begun to train."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (log.exists() and "seed 1/" in log.read_text()):
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.02)

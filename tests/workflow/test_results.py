@@ -279,7 +279,7 @@ def test_one_snakemake_at_a_time_makes_a_result_and_others_make_others(tmp_path,
 
     first = copy.start(*mine)
     log = copy.folder / "results/mine/logs/runs/example2030_descent/default.log"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not log.exists():
         assert time.monotonic() < deadline, first.communicate()
         time.sleep(0.05)

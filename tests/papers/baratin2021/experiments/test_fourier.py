@@ -2,7 +2,7 @@ import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.papers.baratin2021.experiments import fourier
@@ -11,6 +11,7 @@ from feature_alignment.papers.baratin2021.parameters import Fourier
 from feature_alignment.pipeline.run import SeedRun
 
 
+@settings(deadline=None)
 @given(
     arrays.arrays(float, st.tuples(st.integers(2, 9), st.integers(1, 3)), elements=st.floats(-1, 1))
 )

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.adaptive import joint_minimisation
@@ -151,6 +151,7 @@ def test_lemma_5_fails_for_a_penalty_that_is_not_convex_in_the_logarithm(frame):
     assert ratio == pytest.approx(shared / cost, rel=1e-4)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["square", "absolute", "logarithmic"]))
 def test_lemma_5_holds_for_penalties_that_are_convex_in_the_logarithm(seed, name):
     """No three factors cost less than their product's singular values by themselves."""
