@@ -38,12 +38,12 @@ def factorised_flow(
 ) -> list[FactorisedModel]:
     """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0, at learning rate 1.
 
-    The features Φ_ℓ are (N, k, d), the targets r (N,).
+    The features Φ_ℓ are (n, k, d), the targets r (n,).
 
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
-        ValueError: if the targets are not (N,), or a value is not finite.
+        ValueError: if the targets are not (n,), or a value is not finite.
         RuntimeError: if the integration fails.
     """
     if any(len(block) != len(targets) for block in features) or targets.ndim != 1:

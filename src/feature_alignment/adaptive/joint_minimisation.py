@@ -49,7 +49,7 @@ def minimise_jointly(
     For given M the best W has ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed features;
     the remaining objective is minimised over the entries of all M by a quasi-Newton method.
 
-    The features of each block are (N, k, d) in float64, the targets r are (N,); `fixed_outputs`
+    The features of each block are (n, k, d) in float64, the targets r are (n,); `fixed_outputs`
     says for each block whether M⁽²⁾ stays I. With `identity_first` the first start is M = I: a
     descent from there can keep symmetries of the problem that other starts would have to find.
 
@@ -76,7 +76,7 @@ def minimise_jointly(
         ]
 
     def weights(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        flat = torch.cat([block.flatten(1) for block in transformed(pairs)], dim=1)  # (N, p)
+        flat = torch.cat([block.flatten(1) for block in transformed(pairs)], dim=1)  # (n, p)
         return torch.linalg.solve(flat @ flat.T, targets)
 
     def objective(entries: np.ndarray) -> tuple[float, np.ndarray]:

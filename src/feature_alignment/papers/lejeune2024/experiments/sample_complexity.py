@@ -87,7 +87,7 @@ class _Course:
     """Progress of the training on one size, saved together with model and optimizer."""
 
     generators: Mapping[str, torch.Generator]  # the streams that epochs draw from
-    seen: torch.Tensor  # whether each image was trained on, (N,)
+    seen: torch.Tensor  # whether each image was trained on, (n,)
     errors: list[float] = field(default_factory=list)  # test error after each epoch
     seconds: Counter[str] = field(default_factory=Counter)  # elapsed, by activity
 
