@@ -96,6 +96,8 @@ def test_features_that_are_exactly_the_same_are_0_once_centred(dtype):
     for each in (kernel, zero):
         with pytest.raises(ValueError, match="the kernel is 0: the features are the same for all"):
             each.spectrum()
+    with pytest.raises(ValueError, match=r"^the kernel is 0: the features of all samples are 0"):
+        zero.spectrum(centred=False)
 
 
 def test_what_is_wrong_with_the_columns_is_told_of_them():

@@ -16,6 +16,8 @@ from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalue
 class TangentKernel:
     """Gram matrix of tangent features between two sets of samples.
 
+    Source: Baratin et al. 2021, eq. 1.
+
     Attributes:
         layers: the Gram matrix (n·c, n₂·c) of each layer's features, in units of f² per parameter².
         outputs: c.
@@ -62,8 +64,8 @@ class TangentKernel:
         """The kernel of all features, centred over the samples for each output, in float64.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples or is not finite, or
-                only rounding errors of the raw kernel remain after centring.
+            ValueError: if it is a kernel between two different sets of samples, of a single sample
+                or not finite, or only rounding errors of the raw kernel remain after centring.
         """
         total = self._of_one_set()
         if len(total) == self.outputs:
@@ -105,8 +107,8 @@ class TangentKernel:
         Source: Baratin et al. 2021, Sections 3.1 and 3.2.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples, it is zero once
-                centred, or rounding is over a hundredth of it, see `kernel_eigenvalues`.
+            ValueError: if it is a kernel between two different sets of samples, it is zero (once
+                centred), or rounding is over a hundredth of it, see `kernel_eigenvalues`.
         """
         # Kernels have the model's precision: float32 makes zero eigenvalues slightly negative, and
         # centring keeps the raw kernel's rounding errors.
@@ -115,13 +117,19 @@ class TangentKernel:
         if not share > 0:  # NaN if the raw kernel is 0, too
             raise ValueError(
                 "once centred, the kernel is 0: the features are the same for all samples."
+                if centred
+                else "the kernel is 0: the features of all samples are 0."
             )
         return kernel_eigenvalues(
             kernel, max(1e-4 if self._single else 1e-10, self._rounding / share)
         )
 
     def effective_rank(self, *, centred: bool = True) -> float:
-        """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`."""
+        """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`.
+
+        Raises:
+            ValueError: as `spectrum`.
+        """
         return effective_rank(self.spectrum(centred=centred))
 
     def alignment(
