@@ -53,3 +53,10 @@ def test_the_scatter_of_a_mean_of_networks_is_taken_off():
     corrected = [velocity_correlation(x, y, kernel, group) for group in squares]
     bias, left = (abs(sum(found) / len(found) - exact) for found in (plain, corrected))
     assert left < bias / 4
+
+
+@pytest.mark.parametrize("networks", [0, 1])
+def test_a_mean_over_fewer_than_two_networks_is_refused(networks):
+    square = torch.eye(2).expand(networks, 2, 2)
+    with pytest.raises(ValueError, match=rf"^square: of {networks} networks; .*, or at least 2"):
+        velocity_correlation(torch.eye(2), torch.ones(2), torch.eye(2), square)

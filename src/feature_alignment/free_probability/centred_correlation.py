@@ -87,7 +87,7 @@ def velocity_correlation(
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
     Raises:
-        ValueError: if the residuals are not (n,), or a matrix is zero.
+        ValueError: if the residuals are not (n,), a matrix is zero, or `square` is of one network.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -107,6 +107,8 @@ def velocity_correlation(
     nfm = weighted.T @ image
     if agop.ndim == 2:
         return cosine_similarity(nfm, agop)
+    if len(agop) < 2:
+        raise ValueError(f"square: of {len(agop)} networks; give (n, n), or at least 2 networks'.")
     total, m = agop.sum(dim=0), len(agop)
     without_one = sum(cosine_similarity(nfm, total - one) for one in agop) / m
     return m * cosine_similarity(nfm, total) - (m - 1) * without_one
