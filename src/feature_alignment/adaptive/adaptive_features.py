@@ -77,8 +77,9 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
 
     Args:
         network: the network at θ₀, which is not modified; its outputs are (n, c), or any shape
-            with c numbers per sample, and twice differentiable in PyTorch. Or a function that
-            builds it, see `NetworkFactory`; None for an MLP with one hidden layer of 512 ReLUs.
+            with c numbers per sample; slow if PyTorch cannot differentiate them twice. Or a
+            function that builds it, see `NetworkFactory`; None for an MLP with one hidden layer of
+            512 ReLUs.
         structure: "layers", a transformation on either side of each layer's matrix (Model A: the
             readout's outputs are not transformed); "diagonal", one scale for each parameter; or
             "none", any M.

@@ -37,8 +37,8 @@ class Interpolation:
 
     J (n·c × p) is never formed: products with J and Jᵀ are passes through the network. What is
     stored is the Cholesky factor (n·c × n·c) of the tangent kernel K₀ = JJᵀ, and the `layout` of
-    the parameters in B. The network has outputs (n, c) and must be twice differentiable in
-    PyTorch; results have its precision.
+    the parameters in B. The network has outputs (n, c); results have its precision. Products with
+    J are slow, and a warning is logged, if PyTorch cannot differentiate the network twice.
 
     Raises:
         UserError: if the tangent features of the samples are linearly dependent and the

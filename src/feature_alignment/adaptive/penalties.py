@@ -125,8 +125,9 @@ def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> tuple[np.ndar
 def effective_penalty(omega: Penalty) -> Penalty:
     """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z², a function of v ≥ 0.
 
-    It is increasing and concave in v², and v² + o(v²) near 0; unlike ω it is 0 at v = 0. It raises
-    ValueError for negative v, and if ω grows too slowly for a minimum below z = 2^500.
+    It is increasing and concave in v², and v² + o(v²) near 0 if ω is positive above 1; unlike ω it
+    is 0 at v = 0. It raises ValueError for negative v, and if ω grows too slowly for a minimum
+    below z = 2^500.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
 

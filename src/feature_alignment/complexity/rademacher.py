@@ -38,9 +38,10 @@ def linear_class_maximisers(
 
 
 def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: float) -> float:
-    """Bound (M/n) ‖A⁻¹Φᵀ‖_F = (M/n) √Tr K_A for linear functions with ‖w‖_A ≤ M.
+    """Bound (M/n) ‖A⁻¹Φᵀ‖_F on the Rademacher complexity of linear functions with ‖w‖_A ≤ M.
 
-    For learning flows, sums of updates with ‖δw_t‖_{A_t} ≤ m_t, the bounds of the updates add up.
+    It equals (M/n) √Tr K_A. For learning flows, sums of updates with ‖δw_t‖_{A_t} ≤ m_t, the bounds
+    of the updates add up.
 
     Source: Baratin et al. 2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
     """
@@ -79,9 +80,10 @@ def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
 def multiclass_bound(
     features: np.ndarray, transform: np.ndarray, radius: float, gamma: float
 ) -> float:
-    """Bound (c^{3/2} M/(γ n)) √Tr K_A on the margin loss of linear classifiers with ‖w‖_A ≤ M.
+    """Bound (c^{3/2} M/(γ n)) √Tr K_A on the Rademacher complexity of the margin-loss class.
 
-    The features are Φ(x_i)[y], (n, c, p); γ is the margin.
+    That is the class of ramp losses of linear classifiers with ‖w‖_A ≤ M. The features are
+    Φ(x_i)[y], (n, c, p); γ is the margin.
 
     Source: Baratin et al. 2021, Theorem 13 (eq. 78).
     """

@@ -185,10 +185,10 @@ def _without_rules(plan: CapturePlan) -> CapturePlan:
 
 
 def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> dict[str, list[Part]]:
-    """Gradients of every parameter, over its uses, from one forward and c backward passes.
+    """Gradients of every parameter, over its uses, from one forward and c + 1 backward passes.
 
     The passes take a few samples at a time to save memory: `workspace` bytes are for them and for
-    intermediate results, but at least two samples are taken. One more pass checks the order of the
+    intermediate results, but at least two samples are taken. The last pass checks the order of the
     samples. A parameter's gradients are in parts that share no entry. There may be none for a
     parameter that the outputs do not depend on.
 

@@ -48,7 +48,7 @@ class LabelAlignmentForm(StrEnum):
 def kernel_alignment(a: Matrix, b: Matrix) -> float:
     """Cosine similarity of kernels (r, r), Tr[KK′] / (‖K‖_F ‖K′‖_F), without centring.
 
-    Source: Baratin et al. 2021, Figure 12; LeJeune & Alemohammad 2024, Figure 3.
+    Source: Baratin et al. 2021, Figure 12; LeJeune & Alemohammad 2024, Figure 1.
 
     Raises:
         ValueError: if the shapes differ or do not fit, or a kernel is zero or not finite.

@@ -60,7 +60,7 @@ class Jacobian:
     Jv is the change of the outputs per unit step of the parameters along v; −η Jᵀ∇L is the step of
     gradient descent, and K u = J(Jᵀu). The model and further arguments are as for `tangent_kernel`.
 
-    Source: Baratin et al. 2021, eqs. 2 and 3, Appendix A.1 (Figure 7).
+    Source: Baratin et al. 2021, eqs. 2 and 3, Appendix A.4 (eqs. 41 and 42).
 
     Attributes:
         f: outputs of the model, (n, c).
@@ -256,7 +256,7 @@ def top_singular_directions(
     and 1e-10 in float64; singular values below √tolerance · σ_1 are not resolved. The generator
     draws the starting vector. Options are those of `Jacobian`.
 
-    Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
+    Source: Baratin et al. 2021, Appendix A.4 (eqs. 41 and 42, Figure 7) and Section 3.2.
 
     Raises:
         ValueError: if the model is not supported, the number is out of range, a singular value is

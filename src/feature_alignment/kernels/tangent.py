@@ -1,9 +1,9 @@
 """The tangent kernel, in total and by layer, and the tangent features themselves.
 
 All rows run over samples and outputs, sample-major: sample i and output y have index i·c + y. The
-kernel comes from one forward and c backward passes: `position_gram` contracts the inputs and
-gradients of the operations on parameters. If the signals of all samples do not fit in memory, the
-passes are repeated for every pair of blocks of samples.
+kernel comes from one forward and c + 1 backward passes, the last to verify that samples do not mix:
+`position_gram` contracts the inputs and gradients of the operations on parameters. If the signals
+of all samples do not fit in memory, the passes are repeated for every pair of blocks of samples.
 """
 
 import math
@@ -97,8 +97,9 @@ def tangent_kernel(
         plan: as for `tangent_trace`.
 
     Raises:
-        ValueError: if the model is not supported, the budget is too small for two samples, or the
-            plan is for another model, for parameters since replaced, or given with options.
+        ValueError: if the model is not supported, the budget is too small for two samples, the
+            outputs for x2 are not as many as for x, or the plan is for another model, for
+            parameters since replaced, or given with options.
 
     Example:
         >>> model = nn.Linear(2, 1)

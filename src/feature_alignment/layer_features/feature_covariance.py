@@ -1,6 +1,7 @@
 """Feature covariance of the pre-activation tangent kernel, NFM and AGOP of every layer at once.
 
-One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only δᵀδ is kept.
+One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only δᵀδ is kept. Further passes
+over at most eight samples check that samples do not mix.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -59,8 +60,8 @@ def layer_feature_matrices(
     differentiates by a perturbation of each pre-activation, one layer and one sample at a time.
 
     Args:
-        model: any model in evaluation mode, with outputs (n, c), or (n, …), where every entry is
-            an output. For a token model with T·V outputs give `output_samples`.
+        model: a model with outputs (n, c), or (n, …), where every entry is an output; dropout and
+            batch normalisation in evaluation mode. For T·V outputs of tokens give `output_samples`.
         x: inputs (n, …), as for `tangent_kernel`.
         layers: names of layers that are used exactly once; None for all of them, with a warning,
             once for each model, that names the layers omitted.
@@ -77,9 +78,9 @@ def layer_feature_matrices(
 
     Raises:
         ValueError: if a named layer is unknown, has groups, is a transposed convolution, or is not
-            used exactly once; if there is no layer; if the model is in training mode; if a size is
-            not positive; if only one of generator and `output_samples` is given; or for K̄ without
-            `initial`.
+            used exactly once; if there is no layer; if samples depend on each other or on chance,
+            as by dropout in training mode; if a size is not positive; if only one of generator and
+            `output_samples` is given; or for K̄ without `initial`.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -145,6 +146,9 @@ def features(
     maps layer names to matrices; its `frame()` is a table of all correlations.
 
     Source: Beaglehole et al. 2024, Sections 2 and 3 and Appendix D.
+
+    Raises:
+        ValueError: as `layer_feature_matrices`.
 
     Example:
         >>> features(nn.Linear(2, 1, bias=False), torch.ones(5, 2)).frame()["nfc"].tolist()

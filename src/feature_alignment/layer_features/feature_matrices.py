@@ -72,9 +72,9 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
 
     In [−1, 1], and in [0, 1] for positive semidefinite matrices; computed in float64. With
     `subtract_mean` the mean of each matrix's entries is subtracted first, which makes ρ Pearson's
-    correlation: the authors' released code computes this, the paper does not define it so.
+    correlation ρ̄ of Appendix M; the released code computes it where the text has the NFC.
 
-    Source: Beaglehole et al. 2024, Section 2.1 (NFC).
+    Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Appendix M (ρ̄).
 
     Raises:
         ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted) or not

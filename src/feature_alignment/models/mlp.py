@@ -22,8 +22,8 @@ class MLP(nn.Module):
     h_ℓ = W_ℓ x_ℓ + b_ℓ and x_{ℓ+1} = φ(h_ℓ), with no activation after the last layer; a scalar
     output keeps its axis. Layers are named "layers.0", "layers.1", … from the input.
 
-    Source: Beaglehole et al. 2024, eq. 1 (bias=False); the networks of Baratin et al. 2021 and
-    LeJeune & Alemohammad 2024 are the same with biases.
+    Source: Beaglehole et al. 2024, eq. 1, and LeJeune & Alemohammad 2024, Appendix B.1, without
+    biases; with them, Baratin et al. 2021 and the released code of LeJeune & Alemohammad.
 
     Args:
         input_dim: d, the size of one flattened input.

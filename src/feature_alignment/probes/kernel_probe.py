@@ -163,7 +163,7 @@ class AdaptedKernelProbe:
     `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which starts at 1.
     θ₀ are the parameters of `model` when the probe is created. Features are averaged over `points`
     points of the straight path; each measurement holds n·c·p numbers in memory. `split` is the
-    value of that column; `options` are `output` and `only` of `tangent_kernel`.
+    value of that column; `options` are `inputs`, `output` and `only` of `tangent_kernel`.
 
     Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
     """

@@ -14,7 +14,10 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)² of f and y, both (n, c), without factor ½.
 
-    Source: Beaglehole et al. 2024, Section 4 (MSE); LeJeune & Alemohammad 2024, Appendix B.1.
+    Source: Beaglehole et al. 2024, Section 4 (MSE).
+
+    Raises:
+        ValueError: if f and y have different shapes.
     """
     _check_same_shape(f, y)
     return functional.mse_loss(f, y)
@@ -23,7 +26,7 @@ def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, of log-odds f for y = ±1, (n, c).
 
-    Source: Baratin et al. 2021, Appendix C.1 (the disk experiment).
+    Source: Baratin et al. 2021, Section 2 (the disk experiment of Figure 1).
 
     Raises:
         ValueError: if f and y have different shapes, or a label is neither −1 nor 1.
