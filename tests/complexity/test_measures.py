@@ -457,3 +457,22 @@ def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
 
     with pytest.raises(ValueError, match=r"logits"):
         complexity.fisher_rao_norm(Named(), torch.ones(4, 3), torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "said"),
+    [
+        (nn.ReLU(), (3,), "^model: it has no parameters; give a network"),
+        (nn.Linear(3, 1), (2,), r"^input_shape: \(2,\); give the shape of one input .*multiplied"),
+        (nn.Linear(3, 1), 3, "^input_shape: 3; give the shape of one input"),
+    ],
+)
+def test_a_path_norm_without_weights_or_inputs_is_refused(model, shape, said):
+    with pytest.raises(ValueError, match=said):
+        complexity.path_norm(model, shape)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5])
+def test_chunks_of_no_sample_are_refused(size):
+    with pytest.raises(ValueError, match=f"^chunk_size: {size}; it must be a whole number of at"):
+        complexity.fisher_rao_norm(network(), torch.ones(4, 3), torch.zeros(4), size)

@@ -84,3 +84,8 @@ def test_rounding_does_not_lead_past_parallel_arguments(side):
     beyond = side * one * (1 + 1e-15)
     assert float(DUALS["relu"].value(one, one, beyond)) == pytest.approx((1 + side) / 4, abs=1e-7)
     assert float(DUALS["relu"].derivative(one, one, beyond)) == pytest.approx((1 + side) / 4)
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="activation: 'rely' is unknown; did you mean 'relu'"):
+        expected_preactivation_kernel(torch.eye(2), "rely", 1, 1.0)

@@ -183,6 +183,18 @@ def test_matrix_traces():
         assert trace(word) == pytest.approx(float(product.trace()) / 5, rel=1e-12)
 
 
+def test_letters_without_a_matrix_are_refused():
+    trace = matrix_trace({"A": torch.eye(2), "B": torch.eye(2)})
+    with pytest.raises(ValueError, match="AXB: the letter X has no matrix, only A, B have"):
+        trace("AXB")
+
+
+@pytest.mark.parametrize("b", [torch.ones(2, 3), torch.eye(3), torch.ones(2)])
+def test_matrices_that_cannot_be_multiplied_are_refused(b):
+    with pytest.raises(ValueError, match=r"^matrices: of shapes \[.*\]; all must be \(d, d\)"):
+        matrix_trace({"A": torch.eye(2), "B": b})
+
+
 def test_letters_without_a_family_and_with_two():
     one = moment_trace([1, 1])
     with pytest.raises(ValueError, match="AXR: the letter X is of none of the families A, R"):

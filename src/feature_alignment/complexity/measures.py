@@ -9,6 +9,7 @@ classifiers divide by the margin γ; of these functions only `unit_capacity_boun
 import copy
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
+from feature_alignment.errors import reason
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
 from feature_alignment.gradients.samples import as_samples
@@ -187,10 +189,10 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
 
     Raises:
-        ValueError: if a module normalises or averages, so that outputs are not sums over paths, or
-            computes its weights from other parameters; if the network without biases (parameters
-            with one axis) is not homogeneous, as with activations other than ReLU; or if the norm
-            is not finite.
+        ValueError: if there is no parameter or the model takes no inputs of that shape; if a module
+            normalises or averages, so that outputs are not sums over paths, or computes its weights
+            from other parameters; if the network without biases (parameters with one axis) is not
+            homogeneous, as with activations other than ReLU; or if the norm is not finite.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -212,10 +214,19 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     with torch.no_grad():
         for parameter in squared.parameters():
             parameter.square_()
-        ones = torch.ones(1, *input_shape).to(next(squared.parameters()))
+    first = next(squared.parameters(), None)
+    if first is None:
+        raise ValueError("model: it has no parameters; give a network with weights.")
     moving = [p.requires_grad_() for p in squared.parameters() if p.is_floating_point()]
     with torch.enable_grad():
-        outputs = squared(ones).sum()
+        try:
+            ones = torch.ones(1, *input_shape).to(first)
+            outputs = squared(ones).sum()
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"input_shape: {input_shape!r}; give the shape of one input that the model takes, "
+                f"without the axis of samples ({reason(error)})."
+            ) from error
         slopes = torch.autograd.grad(outputs, moving, allow_unused=True)
     total = float(outputs.detach())
     if not math.isfinite(total):
@@ -257,12 +268,15 @@ def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 50
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
 
     Raises:
-        ValueError: if there is no sample, or the labels are not one class number per sample.
+        ValueError: if there is no sample, the labels are not one class number per sample, or
+            `chunk_size` is not a positive whole number.
     """
     if len(x) != len(y) or not len(x):
         raise ValueError(
             f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
         )
+    if not isinstance(chunk_size, Integral) or chunk_size < 1:
+        raise ValueError(f"chunk_size: {chunk_size!r}; it must be a whole number of at least 1.")
     samples, labels = as_samples(x, like=input_like(model)).entries[0], real_tensor("y", y)
     own = dict(model.named_parameters())
     weights = {name: own[name] for name in select_parameters(model, None)}

@@ -9,6 +9,8 @@ from math import pi
 
 import torch
 
+from feature_alignment.errors import check_choice
+
 DualKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -68,7 +70,11 @@ def expected_preactivation_kernel(
     the inputs (n, d) may be zero; the activation is one of `DUALS`. PyTorch's default is v = 1/3.
 
     Source: Beaglehole et al. 2024, Appendix E; the recursion is the NTK's (Jacot et al. 2018).
+
+    Raises:
+        UserError: if the activation is unknown.
     """
+    check_choice("activation", activation, DUALS)
     dual = DUALS[activation]
     covariance = weight_variance * (x @ x.T) / x.shape[1]  # S_0, (n, n)
     kernel = torch.ones_like(covariance)

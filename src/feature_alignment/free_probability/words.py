@@ -117,10 +117,18 @@ def moment_trace(moments: Sequence[Any]) -> Trace:
 def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
     """Traces (1/d) Tr of words in given matrices (d, d); products are computed on demand, once.
 
+    The trace raises ValueError for a word with a letter that has no matrix.
+
+    Raises:
+        ValueError: if the matrices are not square and of one size.
+
     Example:
         >>> matrix_trace({"A": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})("AA")
         1.0
     """
+    shapes = sorted({tuple(matrix.shape) for matrix in matrices.values()})
+    if len(shapes) > 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
+        raise ValueError(f"matrices: of shapes {shapes}; all must be (d, d) with one d.")
 
     @cache
     def product(word: str) -> torch.Tensor:
@@ -136,7 +144,13 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
         left, right = product(word[: len(word) // 2]), product(word[len(word) // 2 :])
         return float(torch.sum(left * right.T)) / len(left)
 
-    return lambda word: trace(canonical_rotation(word))
+    def known(word: str) -> float:
+        if unknown := set(word) - matrices.keys():
+            others = ", ".join(matrices)
+            raise ValueError(f"{word}: the letter {min(unknown)} has no matrix, only {others} have.")
+        return trace(canonical_rotation(word))
+
+    return known
 
 
 def canonical_rotation(word: str) -> str:
