@@ -185,7 +185,7 @@ def test_matrix_traces():
 
 def test_letters_without_a_matrix_are_refused():
     trace = matrix_trace({"A": torch.eye(2), "B": torch.eye(2)})
-    with pytest.raises(ValueError, match="AXB: the letter X has no matrix, only A, B have"):
+    with pytest.raises(ValueError, match="AXB: there is no matrix X; there are A, B"):
         trace("AXB")
 
 

@@ -69,6 +69,10 @@ def rigid_penalty(v: np.ndarray) -> np.ndarray:
     """Characteristic function of {1}: 0 at v = 1 and ∞ elsewhere, for a transformation held fixed.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 (Model A, the final matrix).
+
+    Example:
+        >>> rigid_penalty(np.array([1.0, 2.0]))
+        array([ 0., inf])
     """
     return np.where(np.asarray(v, dtype=float) == 1, 0.0, np.inf)
 

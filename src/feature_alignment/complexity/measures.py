@@ -75,6 +75,10 @@ def spectral_product(weights: Matrices) -> float:
     """Product of the spectral norms Π_i s_i, for ReLU MLPs a bound on the Lipschitz constant.
 
     Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498.
+
+    Example:
+        >>> round(spectral_product([torch.diag(torch.tensor([3.0, 1.0])), 2 * torch.eye(2)]), 4)
+        6.0
     """
     return math.prod(_spectral(w) for w in weights)
 
@@ -83,6 +87,10 @@ def frobenius_product(weights: Matrices) -> float:
     """Product of the Frobenius norms Π_i ‖W_i‖_F.
 
     Source: Neyshabur et al. 2015, arXiv:1503.00036; Golowich et al. 2018, arXiv:1712.06541.
+
+    Example:
+        >>> frobenius_product([torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]])])
+        10.0
     """
     return math.prod(float(w.norm()) for w in weights)
 
@@ -173,6 +181,10 @@ def distance_from_start(weights: Matrices, initial: Matrices) -> float:
 
     Raises:
         ValueError: if the initial weights have different shapes.
+
+    Example:
+        >>> distance_from_start([torch.tensor([[3.0, 4.0]])], [torch.zeros(1, 2)])
+        5.0
     """
     return math.hypot(*(float(change.norm()) for change in _changes(weights, initial)))
 

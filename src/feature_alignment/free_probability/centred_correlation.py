@@ -26,6 +26,11 @@ def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
 
     Raises:
         ValueError: if y does not have one label per sample.
+
+    Example:
+        >>> data_matrices(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(2))["A"]
+        tensor([[ 1.,  0.],
+                [ 0., 16.]])
     """
     x = real_tensor("x", x)
     y = real_tensor("y", y, x)
@@ -41,7 +46,12 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
     Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
 
     Raises:
-        ValueError: if a trace of the denominator is not positive.
+        ValueError: if a trace of the denominator is not positive, or there are under four moments.
+
+    Example:
+        >>> data = matrix_trace({"A": torch.eye(2), "B": torch.eye(2)})
+        >>> round(predicted_correlation(data, [1, 4, 25, 202]), 4)
+        0.8795
     """
     families = {"R": moment_trace(moments), "AB": data_trace}
     words = NUMERATOR, NFM_WORD, AGOP_WORD

@@ -146,8 +146,9 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
 
     def known(word: str) -> float:
         if unknown := set(word) - matrices.keys():
-            others = ", ".join(matrices)
-            raise ValueError(f"{word}: the letter {min(unknown)} has no matrix, only {others} have.")
+            raise ValueError(
+                f"{word}: there is no matrix {min(unknown)}; there are {', '.join(matrices)}."
+            )
         return trace(canonical_rotation(word))
 
     return known

@@ -90,8 +90,9 @@ class Monitor:
         state: a record to resume: the result of `state_dict`, or the folder written by `save`.
 
     Raises:
-        UserError: if the model is not a module, a name is unknown, the labels are not numbers,
-            `first` is no integer, or the state is of another model, other samples or measurements.
+        UserError: if an argument is not as described, such as an unknown name or a class as a
+            probe, `loss` is given without `y`, or the state is of another model, other samples or
+            measurements.
         ValueError: if the model cannot be measured.
     """
 

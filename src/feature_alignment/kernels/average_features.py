@@ -52,6 +52,12 @@ def average_tangent_features(
     Raises:
         ValueError: if there are fewer than two points, the end is not finite, it has other integers
             than the start, or the model is not supported.
+
+    Example:
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> start, end = {"weight": torch.zeros(1, 2)}, {"weight": torch.ones(1, 2)}
+        >>> average_tangent_features(layer, start, end, torch.tensor([[3.0, 4.0]]), 2)["weight"]
+        tensor([[3., 4.]])
     """
     if points < 2:
         raise ValueError(f"points: {points}; the path's two ends need at least 2.")
@@ -98,6 +104,12 @@ def adapted_kernel(
     `tangent_kernel(model, x, parameters=start)`.
 
     Source: LeJeune & Alemohammad 2024, Section 3 (adapted kernel) and Appendix B.1.
+
+    Example:
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> start, end = {"weight": torch.zeros(1, 2)}, {"weight": torch.ones(1, 2)}
+        >>> adapted_kernel(layer, start, end, torch.tensor([[3.0, 4.0]]), 2).total
+        tensor([[25.]])
     """
     samples = as_samples(x, inputs, input_like(model))
     features = average_tangent_features(model, start, end, samples, points, output, only)

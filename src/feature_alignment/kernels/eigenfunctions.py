@@ -35,7 +35,7 @@ def eigenfunctions(
 
     Raises:
         ValueError: if the kernel is not square, finite and symmetric (to 1e-4 of its largest
-            entry), or m is out of range.
+            entry), its size is not a multiple of c = `outputs`, or m is out of range.
 
     Example:
         >>> eigenfunctions(np.array([[2.0, 0.0], [0.0, 1.0]]), 1).functions.round(4)

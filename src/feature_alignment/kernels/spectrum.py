@@ -64,8 +64,8 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
     Source: Baratin et al. 2021, eq. 5.
 
     Raises:
-        ValueError: if eigenvalues are more negative than rounding can make them, not finite, or all
-            zero.
+        ValueError: if eigenvalues are not a vector, not finite, all zero, or more negative than
+            rounding can make them, or the negative ones add up to over 1 % of their sum.
 
     Example:
         >>> effective_rank(np.array([1.0, 1.0, 0.0]))

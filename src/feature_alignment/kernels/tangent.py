@@ -154,6 +154,10 @@ def tangent_features(
 
     Raises:
         ValueError: if the model is not supported.
+
+    Example:
+        >>> tangent_features(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]))
+        tensor([[[3., 4., 1.]]])
     """
     samples = as_samples(x, inputs, input_like(model))
     plan = plan_capture(model, samples, parameters, **options)

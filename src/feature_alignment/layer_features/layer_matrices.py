@@ -53,12 +53,20 @@ class FeatureMatrices:
 
     @property
     def centred_nfm(self) -> torch.Tensor:
-        """W̄ᵀW̄ with W̄ = W − W₀, (d, d)."""
+        """W̄ᵀW̄ with W̄ = W − W₀, (d, d).
+
+        Raises:
+            ValueError: if W₀ is not given.
+        """
         return neural_feature_matrix(self._change)
 
     @property
     def centred_agop(self) -> torch.Tensor:
-        """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d)."""
+        """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d).
+
+        Raises:
+            ValueError: if W₀ is not given.
+        """
         return average_gradient_outer_product(self._change, self.covariance)
 
     def correlations(self) -> dict[str, float]:
@@ -104,7 +112,10 @@ class FeatureMatrices:
 
 
 class Features(dict[str, FeatureMatrices]):
-    """NFM, AGOP and their correlations by layer name."""
+    """NFM, AGOP and their correlations by layer name.
+
+    Source: Beaglehole et al. 2024, Sections 2 and 3.
+    """
 
     def frame(self) -> pd.DataFrame:
         """One row per layer, one column per correlation; NaN if a correlation is undefined."""

@@ -83,6 +83,7 @@ def train(
     Raises:
         TrainingDivergedError: if the loss is no longer finite, every `CHECK_EVERY` updates, at
             measured steps and at the end; at the latter two also if a parameter is not finite.
+        TypeError: if a probe does not return a `Measurement`.
         ValueError: if a measured step is outside the run, mini-batches have no generator, a probe
             changes a parameter, or, with a checkpoint, `augment` draws from `batches`.
     """

@@ -41,7 +41,7 @@ class SpeedLimited(torch.optim.Optimizer):
         relaxation: "additive" or "multiplicative".
 
     Raises:
-        ValueError: if a number is out of range or the relaxation is unknown.
+        ValueError: if a number is out of range, the relaxation unknown, or no parameter given.
 
     Example:
         >>> w = torch.nn.Parameter(torch.zeros(2))
@@ -64,7 +64,11 @@ class SpeedLimited(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a layer; its settings are checked like those of the constructor."""
+        """Add a layer.
+
+        Raises:
+            ValueError: if one of its settings is out of range, or a parameter is in another layer.
+        """
         _check({**self.defaults, **param_group})
         super().add_param_group({"layer": len(self.param_groups), **param_group})
 
