@@ -31,7 +31,7 @@ HEAD = """# What the papers state, and which claims judge it
 
 Every statement of the papers that a computation could check, in their order, with the claims of the
 ledger that judge it, or the reason why none does. Claims of the kind *ours* (controls, questions
-and readings of our own) are no statements of a paper and stand here only where they bear on one.
+and readings of our own) are not statements of a paper and are listed only where relevant.
 Written by `python tools/statements.py` from the `statements.yaml` of each paper's folder; a test
 fails where a claim that is named here does not exist, or a claim is missing.
 """

@@ -86,7 +86,7 @@ def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
 def cramped(working: Path) -> Iterator[str]:
     """One sentence for each of the working, temporary and cache folders that cannot be written."""
     if working.is_dir() and not os.access(working, os.W_OK | os.X_OK):
-        yield f"{working.resolve()}: must not be written to; work elsewhere, by -d <folder>."
+        yield f"{working.resolve()}: is not writable; work elsewhere, by -d <folder>."
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
     caches = next(folder for folder in (home, *home.parents) if folder.exists())
     # If TMPDIR is full, Python uses another folder, but programs that Snakemake calls do not.

@@ -20,7 +20,7 @@ def real_array(name: str, values: Matrix) -> np.ndarray:
             raise ValueError("it is complex")
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        why = error if str(error) == "it is complex" else "it is no array of numbers"
+        why = error if str(error) == "it is complex" else "it is not an array of numbers"
         raise ValueError(f"{name}: {why}; give real numbers.") from error
 
 

@@ -197,7 +197,7 @@ def test_matrices_that_cannot_be_multiplied_are_refused(b):
 
 def test_letters_without_a_family_and_with_two():
     one = moment_trace([1, 1])
-    with pytest.raises(ValueError, match="AXR: the letter X is of none of the families A, R"):
+    with pytest.raises(ValueError, match="AXR: no family contains the letter X; there are A, R"):
         free_trace("AXR", {"A": one, "R": one})
     with pytest.raises(ValueError, match="the letter R is in two families"):
         free_trace("AR", {"AR": one, "R": one})

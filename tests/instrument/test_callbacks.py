@@ -180,7 +180,7 @@ def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
 def test_a_state_of_ones_own_is_refused(name):
     with pytest.raises(UserError, match=r"^state: a callback goes on by itself"):
         getattr(fa, name)(*samples(), state="somewhere")
-    with pytest.raises(UserError, match=r"^evry: is no option of Monitor; did you mean 'every'"):
+    with pytest.raises(UserError, match=r"^evry: is not an option of Monitor; did you mean 'ev"):
         getattr(fa, name)(*samples(), evry=3)
 
 

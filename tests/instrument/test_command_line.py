@@ -166,18 +166,18 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"pattern": "nameless.pt"}, "has no number in its name"),
         ({"pattern": "twice*/step7.pt"}, "both have step 7"),
         ({"data": "few"}, "2 labels for 10 samples"),
-        ({"data": "words"}, "y: a list that is no array of numbers; give class numbers"),
+        ({"data": "words"}, "y: a list that is not an array of numbers; give class numbers"),
         ({"data": "doubles"}, "x: torch.float64, where the model's parameters are torch.float32"),
         (
             {"options": ["--checkpoints", "ckpt/step_0.pt", "ckpt/step_10.pt"]},
             r"--checkpoints: takes one pattern, not ckpt/step_10\.pt too; quote it, as 'ckpt/\*",
         ),
-        ({"pattern": "~nobody-of-this-name/*.pt"}, "--checkpoints: '~nobody.*is no pattern of"),
-        ({"pattern": ""}, "--checkpoints: '' is no pattern of files"),
-        ({"pattern": "/"}, "--checkpoints: '/' is no pattern of files"),
+        ({"pattern": "~nobody-of-this-name/*.pt"}, "--checkpoints: '~nobody.*is not a pattern of"),
+        ({"pattern": ""}, "--checkpoints: '' is not a pattern of files"),
+        ({"pattern": "/"}, "--checkpoints: '/' is not a pattern of files"),
         pytest.param(
             {"pattern": "ckpt/**.pt"},
-            r"--checkpoints: 'ckpt/\*\*.pt' is no pattern of files",
+            r"--checkpoints: 'ckpt/\*\*.pt' is not a pattern of files",
             marks=pytest.mark.skipif(sys.version_info >= (3, 13), reason="reads it as *.pt"),
         ),
         ({"data": "lists"}, "x: there is no tensor"),
@@ -380,7 +380,7 @@ def test_only_the_beginning_of_a_name_is_a_wrappers(tmp_path):
 
 def test_thousands_by_a_letter_are_refused(tmp_path):
     (tmp_path / "ckpt_2k.pt").touch()
-    with pytest.raises(UserError, match=r"2k is no step in digits; name it as step1000\.pt"):
+    with pytest.raises(UserError, match=r"2k is not a step in digits; name it as step1000\.pt"):
         find_checkpoints(str(tmp_path / "*.pt"))
 
 

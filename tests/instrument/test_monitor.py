@@ -188,7 +188,7 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
         ({"state": "/nowhere"}, "there is no /nowhere/state.pt"),
         ({"every": [1.5]}, "every: .1.5.; give a whole number"),
         ({"every": [-1]}, "every: step -1; steps count from 0"),
-        ({"state": {"initial": {}}}, "not what `Monitor.state_dict` returned"),
+        ({"state": {"initial": {}}}, "state: not a result of `Monitor.state_dict`"),
     ],
 )
 def test_mistakes_are_one_sentence(data, options, message):
@@ -264,7 +264,7 @@ def test_steps_that_are_told_several_at_a_time_leave_none_out(data, every, measu
     assert monitor.measured == measured
     assert not monitor.step(4)
     assert not monitor.step(5)
-    assert [step for step, text in monitor.problems if "was below it" in text] == [10]
+    assert [step for step, text in monitor.problems if "gave a smaller number" in text] == [10]
 
 
 def test_arrays_are_taken_for_tensors(data):
@@ -563,7 +563,7 @@ def test_a_layer_that_cannot_be_measured_is_told_once(caplog):
         monitor.step()
     assert [record.getMessage() for record in caplog.records] == [
         "layer 'shift' does not multiply a layer's inputs, or its part in the outputs is "
-        "hidden; it has no NFM and AGOP."
+        "hidden; no NFM or AGOP is computed for it."
     ]
 
 

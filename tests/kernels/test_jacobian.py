@@ -304,8 +304,8 @@ def test_products_take_arrays_of_any_layout(twist):
     [
         (1j * torch.ones(5, 3), "weights: it is complex; give real numbers"),
         (np.full((5, 3), 1j), "weights: it is complex; give real numbers"),
-        ([[1.0], [1.0, 2.0]], "weights: it is no array of numbers; give real numbers"),
-        (np.full((5, 3), "a"), "weights: it is no array of numbers; give real numbers"),
+        ([[1.0], [1.0, 2.0]], "weights: it is not an array of numbers; give real numbers"),
+        (np.full((5, 3), "a"), "weights: it is not an array of numbers; give real numbers"),
     ],
 )
 def test_what_is_no_array_of_real_numbers_is_told(weights, says):

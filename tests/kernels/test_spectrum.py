@@ -168,7 +168,7 @@ def test_tensors_of_any_kind_have_a_spectrum():
 
 @pytest.mark.parametrize("k", [0, 4, 1.5])
 def test_trace_ratios_out_of_range_are_refused(k):
-    with pytest.raises(ValueError, match=f"k: {k} eigenvalues of 3"):
+    with pytest.raises(ValueError, match=f"k: {k}; it must be a whole number from 1 to 3"):
         trace_ratio(np.ones(3), k)
 
 

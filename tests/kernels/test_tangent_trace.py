@@ -140,7 +140,7 @@ def test_a_plan_serves_while_parameters_change_in_place():
 def test_a_plan_that_does_not_fit_is_refused():
     (model, x), (other, _) = CASES["mlp"](), CASES["mlp"]()
     plan = plan_capture(model, x)
-    with pytest.raises(ValueError, match="plan: of another model"):
+    with pytest.raises(ValueError, match="plan: made for another model"):
         tangent_trace(other, x, plan=plan)
     with pytest.raises(ValueError, match="only: the plan was made with its own"):
         tangent_trace(model, x, plan=plan, only=["0"])
@@ -149,7 +149,7 @@ def test_a_plan_that_does_not_fit_is_refused():
     name, weight = next(iter(model.named_parameters()))
     owner, _, own = name.rpartition(".")
     setattr(model.get_submodule(owner), own, nn.Parameter(2 * weight.detach()))
-    with pytest.raises(ValueError, match="of parameters that are others"):
+    with pytest.raises(ValueError, match="or parameters have been replaced"):
         tangent_trace(model, x, plan=plan)
 
 

@@ -230,7 +230,7 @@ def test_a_fault_of_a_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_pa
     why = os.strerror(number := getattr(errno, fault))
     end_a_job_by(fake, OSError(number, why, "results/quick/table.csv"))
     shown = capsys.readouterr().err
-    assert shown.startswith(f"ERROR: the disk of results/quick/table.csv: {why}; mend that and")
+    assert shown.startswith(f"ERROR: the disk of results/quick/table.csv: {why}; fix it and")
     assert "made_up" not in shown
     assert "Traceback" not in shown + (tmp_path / "job.log").read_text()
     with pytest.raises(FileNotFoundError), open_job(fake, MODULE):

@@ -40,7 +40,7 @@ def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("os.open", refuse)  # whoever runs the tests may be allowed all
-    with pytest.raises(UserError, match=r"\.lock: must not be written to; .* with -d <folder>"):
+    with pytest.raises(UserError, match=r"\.lock: is not writable; .* with -d <folder>"):
         lock_result(tmp_path)
 
 
@@ -51,7 +51,7 @@ def test_a_disk_without_room_for_a_lock_is_told_in_a_sentence(tmp_path, monkeypa
     monkeypatch.setattr("os.write", full)
     os.close(lock_result(tmp_path))
     monkeypatch.setattr("os.open", full)  # as on a disk without inodes
-    with pytest.raises(UserError, match=r"^the disk of .*\.lock: No space left on device; mend"):
+    with pytest.raises(UserError, match=r"^the disk of .*\.lock: No space left on device; fix it"):
         lock_result(tmp_path)
 
 

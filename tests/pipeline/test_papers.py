@@ -266,7 +266,7 @@ def test_a_mistake_in_a_paper_is_told_when_runs_are_planned(name, root, folder):
     [
         ("presets/smoke.yaml", "presets/smok.yaml", "is no preset's; did you mean 'smoke.yaml'"),
         ("presets/quick.yaml", "presets/quick.yml", "is no preset's; did you mean 'quick.yaml'"),
-        ("metrics.yaml", "metric.yaml", "is read by nothing; did you mean 'metrics.yaml'"),
+        ("metrics.yaml", "metric.yaml", "is not used; did you mean 'metrics.yaml'"),
     ],
 )
 def test_a_file_that_nothing_would_read_is_refused(root, folder, name, other, says):
@@ -390,9 +390,9 @@ def test_an_experiment_runs_before_a_figure_shows_it(root, folder, monkeypatch, 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("nowhere", r"papers_path: nowhere .*/here.*/nowhere\) is no folder; docs"),
-        (3, "papers_path: 3 .* is no folder"),
-        ("empty", "papers_path: empty .* holds no paper, no <key>/paper.py"),
+        ("nowhere", r"papers_path: nowhere .*/here.*/nowhere\) is not a folder; docs"),
+        (3, "papers_path: 3 .* is not a folder"),
+        ("empty", "papers_path: empty .* contains no paper, no <key>/paper.py"),
         (".", f"papers_path: .*{KEY}: there is a paper {KEY} already, .*; rename"),
     ],
 )

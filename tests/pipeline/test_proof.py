@@ -45,7 +45,7 @@ def test_runs_that_are_a_link_are_checked(result, tmp_path):
     (result.parent).rename(tmp_path / "scratch")
     result.parent.symlink_to(tmp_path / "scratch")
     (result / "one" / "notes.txt").touch()
-    with pytest.raises(UserError, match=r"one/notes\.txt: no provenance file speaks for it"):
+    with pytest.raises(UserError, match=r"one/notes\.txt: no provenance file lists it"):
         verify("mine")
     (result / "one" / "notes.txt").unlink()
     (result / "one" / "loop").symlink_to(tmp_path)

@@ -112,7 +112,7 @@ def test_a_full_disk_is_one_sentence_and_with_room_the_same_command_goes_on(
         (copy.folder / top).rename(copy.folder / f"before_{top}")
         (copy.folder / top).symlink_to(small_disk / top)
     said = told(copy.run(*COMMAND))
-    assert "No space left on device; mend that and start again: finished jobs are kept." in said
+    assert "No space left on device; fix it and try again: finished jobs are kept." in said
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
     copy.succeed(*COMMAND)
     made = {name: (copy.folder / name).read_bytes() for name in undisturbed.results()}
@@ -126,7 +126,7 @@ def test_a_folder_that_must_not_be_written_to_is_named(undisturbed, tmp_path, re
     copy = undisturbed.copy(tmp_path / "copy", restricted)
     (copy.folder / "figures/smoke/example2030_fig1.png").unlink()
     (copy.folder / place).chmod(0o555)
-    assert f"{place}: must not be written to; change its permissions" in told(copy.run(*COMMAND))
+    assert f"{place}: is not writable; change its permissions" in told(copy.run(*COMMAND))
     (copy.folder / place).chmod(0o755)
     copy.succeed(*COMMAND)
     assert copy.results() == undisturbed.results()
@@ -145,7 +145,7 @@ def test_a_clock_that_jumps_reruns_nothing_and_loses_nothing(undisturbed, copy, 
 
 @pytest.mark.exhaustive
 def test_an_awkward_place_gives_the_same_bytes(undisturbed, tmp_path, restricted):
-    # Spaces and letters of other scripts, no git, a home that must not be written to.
+    # Spaces and letters of other scripts, no git, a home that is not writable.
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("bash", "sh", "which"):

@@ -182,7 +182,7 @@ def test_it_runs_by_hand_too(outside):
 def test_a_folder_without_papers_stops_before_anything_is_planned(outside):
     done = outside.run("-n", *SMOKE, "papers_path=workflow")
     assert done.returncode != 0
-    assert "workflow) holds no paper, no <key>/paper.py" in done.stdout + done.stderr
+    assert "workflow) contains no paper, no <key>/paper.py" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -57,7 +57,7 @@ rule comparison:
         texts=content(*PAGE_PARTS),
         other=shown_of_other,
     message:
-        "Setting {wildcards.name} beside {wildcards.other}"
+        "Comparing {wildcards.name} with {wildcards.other}"
     script:
         "../scripts/compare_results.py"
 
@@ -79,7 +79,7 @@ rule replay:
         again=REPLAY,
         runs=lambda wildcards: replayed_runs(),
     message:
-        "Setting the runs made again beside those of {params.name}"
+        "Comparing the repeated runs with the originals"
     script:
         "../scripts/gather_replay.py"
 

@@ -288,7 +288,7 @@ def refuse_unrecorded(wildcards):
             f"{file}: was made from other {other} than are planned"
             + (f", as were {len(found) - 1} more" if len(found) > 1 else "")
             + ", and Snakemake has no record of that, by which it would be made again: it was "
-            "brought without .snakemake, Snakemake was killed, or the code was edited while it "
+            "copied without .snakemake, Snakemake was killed, or the code was edited while it "
             "ran. Give the result another name "
             "(--config name=<name>), or remove what cannot be kept: rm -f "
             + " ".join(found)

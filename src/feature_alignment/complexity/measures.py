@@ -246,7 +246,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     if any(slope is not None and (slope < 0).any() for slope in slopes):
         raise ValueError(
             "path_norm: an output falls as a squared parameter rises, so the model subtracts, and "
-            "its outputs are no sums over paths."
+            "its outputs are not sums over paths."
         )
     if not _is_homogeneous(model, ones):
         raise ValueError(

@@ -52,8 +52,8 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
         family_of |= dict.fromkeys(letters, index)
     if unknown := set(word) - set(family_of):
         raise ValueError(
-            f"{word}: the letter {min(unknown)} is of none of the families "
-            f"{', '.join(families)}; give its family."
+            f"{word}: no family contains the letter {min(unknown)}; "
+            f"there are {', '.join(families)}."
         )
     last = len(families) - 1
     traces = list(families.values())

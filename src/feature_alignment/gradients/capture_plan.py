@@ -139,7 +139,7 @@ def planned_before(
     """
     refuse_dependent_samples(model)
     if not is_plan_of(plan, model):
-        raise ValueError("plan: of another model, or of parameters that are others by now.")
+        raise ValueError("plan: made for another model, or parameters have been replaced since.")
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(f"{', '.join(given)}: the plan was made with its own; leave it out.")
     chosen = select_parameters(model, plan.only) == plan.names

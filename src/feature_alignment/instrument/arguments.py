@@ -49,7 +49,8 @@ def label_tensor(y: torch.Tensor | ArrayLike) -> torch.Tensor:
             y = torch.tensor(array.astype(array.dtype.newbyteorder("=")))
     except (TypeError, ValueError) as error:  # strings, objects, rows of different lengths
         raise UserError(
-            f"y: a {type(y).__name__} that is no array of numbers; give class numbers or targets."
+            f"y: a {type(y).__name__} that is not an array of numbers; give class numbers or "
+            "targets."
         ) from error
     if y.ndim == 0:
         raise UserError("y: a single number; give one, or a row, for each sample.")
@@ -110,7 +111,6 @@ def saved_state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, An
     """
     if state is None:
         return None
-    given = "what it is given"
     if not isinstance(state, Mapping):
         given = Path(state) / STATE
         if not given.is_file():
@@ -122,7 +122,7 @@ def saved_state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, An
                 f"state: {given} is damaged, or no record; remove it to begin anew."
             ) from error
     if not isinstance(state, Mapping) or not state.keys() >= _KEYS:
-        raise UserError(f"state: {given} is not what `Monitor.state_dict` returned.")
+        raise UserError("state: not a result of `Monitor.state_dict`.")
     return state
 
 

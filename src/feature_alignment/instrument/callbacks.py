@@ -61,7 +61,7 @@ class _Watching:
             raise UserError("state: a callback goes on by itself from the trainer's checkpoints.")
         known = set(inspect.signature(Monitor).parameters) - {"model", "x", "y", "state"}
         for option in options.keys() - known:
-            raise UserError(f"{option}: is no option of Monitor; {suggestion(option, known)}.")
+            raise UserError(f"{option}: is not an option of Monitor; {suggestion(option, known)}.")
         self.monitor: Monitor | None = None
         self._x, self._y, self._folder, self._options = x, y, folder, options
         self._state: Any = None
@@ -77,7 +77,7 @@ class _Watching:
             except OSError as error:
                 raise UserError(f"folder: {folder}: {error.strerror}; give another.") from error
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise UserError(f"folder: {folder} must not be written to; give another.")
+                raise UserError(f"folder: {folder} is not writable; give another.")
         told = self.monitor is not None and (self.monitor.model, self.monitor.at)
         if state is None and step > 0 and told == (model, step):
             return  # fit() continues the same training

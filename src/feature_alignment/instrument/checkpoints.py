@@ -167,7 +167,9 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
         root = Path(path.anchor)
         files = sorted(root.glob(str(path.relative_to(root))))
     except (ValueError, IndexError, RuntimeError) as error:  # the last of an unknown user
-        raise UserError(f"{pattern!r} is no pattern of files; give one as 'ckpt/*.pt'.") from error
+        raise UserError(
+            f"{pattern!r} is not a pattern of files; give one as 'ckpt/*.pt'."
+        ) from error
     for file in files:
         if file.name[0] == "." or (file.name == STATE and (file.parent / METRICS).exists()):
             continue  # left by a process that was killed while it wrote; a record's own
@@ -176,7 +178,7 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
         name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d+\.\d+|(?<=[=_-])\.\d+", "", file.stem)
         name = re.sub(r"(?<=\d),(?=\d{3})", "", name)
         if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
-            raise UserError(f"{file}: {short[0]} is no step in digits; name it as step1000.pt.")
+            raise UserError(f"{file}: {short[0]} is not a step in digits; name it as step1000.pt.")
         counted = (re.findall(rf"{word}\D?(\d+)", name) for word in _COUNTS)
         numbers = next(filter(None, counted), None) or re.findall(r"\d+", name)
         numbers = numbers or _IN_FOLDER.findall(file.parent.name)

@@ -173,14 +173,14 @@ class Monitor:
             self._other_weights = False
             self.note(
                 self.at,
-                "the record goes on from a model with other weights than when it was saved, so "
-                "steps counted from there are wrong; tell each step's number",
+                "the record resumes from a model with other weights than when it was saved, so "
+                "steps counted from there are wrong; pass the step number to `step`",
             )
         before = self.at
         self.at = before + 1 if step is None else arguments.whole_number("step", step)
         if self.at < before:  # most likely a number within an epoch
             self.at = before
-            problem = "a number told later was below it; count updates over all epochs"
+            problem = "a later call to `step` gave a smaller number; count updates over all epochs"
             if (before, problem) not in self.problems:
                 self.note(before, problem)
             return False
@@ -336,7 +336,7 @@ class Monitor:
         if name == "adapted":
             options = {"split": self._split, "output": output, "only": only}
             return AdaptedKernelProbe(self.model, batch, **options)
-        raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
+        raise UserError(f"measure: {name!r} is unknown; {suggestion(name, MEASURES)}.")
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from feature_alignment.arrays import Matrix, real_array
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_choice
 
 
 class UndefinedAlignmentError(ValueError):
@@ -109,8 +109,7 @@ def label_alignment(
 
 
 def _form(form: LabelAlignmentForm | str) -> LabelAlignmentForm:
-    if form not in list(LabelAlignmentForm):
-        raise ValueError(f"form: no {form!r}; {suggestion(str(form), list(LabelAlignmentForm))}.")
+    check_choice("form", form, list(LabelAlignmentForm))
     return LabelAlignmentForm(form)
 
 

@@ -93,7 +93,7 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
     """
     shares = _shares(eigenvalues)
     if not isinstance(k, Integral) or not 1 <= k <= len(shares):
-        raise ValueError(f"k: {k} eigenvalues of {len(shares)} given; k is a whole number of them.")
+        raise ValueError(f"k: {k}; it must be a whole number from 1 to {len(shares)}.")
     # Partial sums of one sum, so that rounding never makes T_k fall with k.
     return float(min(1.0, np.cumsum(np.sort(shares)[::-1])[k - 1]))
 

@@ -143,7 +143,7 @@ class CovarianceSums:
         warned = _WARNED.setdefault(self.function.model, set())
         for problem in told if tell else ():
             if problem not in warned:
-                log.warning("%s; it has no NFM and AGOP.", problem)
+                log.warning("%s; no NFM or AGOP is computed for it.", problem)
                 warned.add(problem)
         return layers if self.layers is None else {name: layers[name] for name in self.layers}
 

@@ -118,7 +118,7 @@ def layer_feature_matrices(
         if use.name in function.changed:
             raise ValueError(
                 f"layer {name!r}: the forward pass changes {use.name!r} in place, so its matrix is "
-                "none of the model's own; take the change out of forward()."
+                "not one of the model's parameters; take the change out of forward()."
             )
         matrices[name] = FeatureMatrices(
             weight_matrix=use.matrix(own).to(summed_in(own)),

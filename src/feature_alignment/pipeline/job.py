@@ -220,7 +220,7 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         if error.errno not in DISK_FAULTS:
             raise
         log.error(
-            "the disk of %s: %s; mend that and start again: finished jobs are kept.",
+            "the disk of %s: %s; fix it and try again: finished jobs are kept.",
             error.filename or job.scratch.parent.resolve(),
             error.strerror,
         )
@@ -264,7 +264,7 @@ def _check_environment(modules: list[str]) -> None:
         if found is None or not found.origin:
             raise UserError(
                 f"{importer(name, *modules)}: package {name} is not installed in the environment "
-                f"{sys.prefix}; mend its name, install it (what the project needs is in "
+                f"{sys.prefix}; correct the name, install it (what the project needs is in "
                 "requirements.lock), or add it to the rule's file in envs/."
             )
         origin = Path(found.origin)

@@ -32,8 +32,8 @@ def check_writable(*folders: Path) -> None:
         for place in [top] if top != folder else [place for place, _, _ in os.walk(folder)]:
             if not os.access(place, os.W_OK | os.X_OK):
                 raise UserError(
-                    f"{place}: must not be written to; change its permissions or those of its disk,"
-                    " or make the result in another folder, with -d <folder>."
+                    f"{place}: is not writable; change its permissions or those of its disk, or"
+                    " make the result in another folder, with -d <folder>."
                 )
 
 
@@ -57,13 +57,13 @@ def lock_result(folder: Path) -> int:
             raise OSError(errno.ELOOP, "a link or no file")
     except PermissionError:
         raise UserError(
-            f"{file}: must not be written to; change its permissions or its folder's, or make the "
+            f"{file}: is not writable; change its permissions or its folder's, or make the "
             "result in another folder, with -d <folder>."
         ) from None
     except OSError as error:
         if error.errno in DISK_FAULTS:
             raise UserError(
-                f"the disk of {file}: {error.strerror}; mend that and start again."
+                f"the disk of {file}: {error.strerror}; fix it and try again."
             ) from None
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EOPNOTSUPP):
             raise

@@ -55,7 +55,7 @@ def papers() -> dict[str, Paper]:
             )
         for file in folder.glob("*.y*ml"):
             if file.name not in _TABLES:
-                raise UserError(f"{file}: is read by nothing; {suggestion(file.name, _TABLES)}.")
+                raise UserError(f"{file}: is not used; {suggestion(file.name, _TABLES)}.")
         found[key] = paper
     return found
 
@@ -92,9 +92,9 @@ def add_papers(path: object) -> None:
         root = str(Path(str(path)).resolve())
         own = _folders_below([root]) if Path(root).is_dir() else None
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"papers_path: {shown} is no folder ({reason(error)}).") from error
+        raise UserError(f"papers_path: {shown} is not a folder ({reason(error)}).") from error
     if not own:
-        what = "is no folder" if own is None else "holds no paper, no <key>/paper.py"
+        what = "is not a folder" if own is None else "contains no paper, no <key>/paper.py"
         place = shortened(root, quoted=False)
         raise UserError(f"papers_path: {shown} ({place}) {what}; docs/adding-a-paper.md shows one.")
     if root in roots:

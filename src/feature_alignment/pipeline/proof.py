@@ -114,7 +114,7 @@ def verify(name: str) -> int:
         except (UserError, OSError) as error:
             found.append(str(error))
     found += [
-        f"{file}: no provenance file speaks for it; remove it (rm -f {shlex.quote(str(file))}), or "
+        f"{file}: no provenance file lists it; remove it (rm -f {shlex.quote(str(file))}), or "
         "what made it, and start Snakemake again."
         for file in sorted({*_made(folders)} - proven)
     ]

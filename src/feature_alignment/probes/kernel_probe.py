@@ -111,7 +111,8 @@ class TangentKernelProbe:
             kernel = self._kernel(model, split, batch.x)
             if WHOLE_NETWORK in kernel.layers and self._layers:
                 raise ValueError(
-                    f"layer {WHOLE_NETWORK!r}: the table calls the whole network so; rename it."
+                    f"layer {WHOLE_NETWORK!r}: this name is reserved for the whole network; "
+                    "rename it."
                 )
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
             for layer, gram in grams.items():

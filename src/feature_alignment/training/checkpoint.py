@@ -72,7 +72,7 @@ class Checkpoints:
         if not path.exists():
             return None
         if (owner := path.stat().st_uid) != os.getuid() and owner != self._owner():
-            raise UserError(f"{path}: a checkpoint of another user's; remove it, or run elsewhere.")
+            raise UserError(f"{path}: belongs to another user; remove it, or run elsewhere.")
         try:
             saved = read_state(path)
             same = saved["identity"] == self._identity
@@ -80,9 +80,9 @@ class Checkpoints:
             machines = {str(machine) for machine in saved["machines"]} if same else set()
             content = saved["content"]
         except Exception as error:  # a file made by hand can contain anything
-            raise UserError(f"{path}: no checkpoint that can be read; remove it.") from error
+            raise UserError(f"{path}: not a readable checkpoint; remove it.") from error
         if not same:
-            log.info("%s was saved by other settings, code or data, and is not used", path)
+            log.info("%s was saved with other settings, code or data, and is not used", path)
             return None
         self.earlier = max(self.earlier, (elapsed, processor))
         self.machines |= machines
