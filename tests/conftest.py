@@ -116,6 +116,13 @@ def one_thread():
     configure(1)
 
 
+@pytest.fixture(scope="session")
+def executable(tmp_path_factory):
+    """For tests that write programs."""
+    if os.statvfs(tmp_path_factory.getbasetemp()).f_flag & getattr(os, "ST_NOEXEC", 0):
+        pytest.skip("nothing can be executed in the temporary folder; name another by TMPDIR")
+
+
 @pytest.fixture
 def quick_downloads(monkeypatch):
     """Downloads from this machine that are tried again without a wait."""

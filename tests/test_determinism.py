@@ -61,7 +61,9 @@ def test_asking_for_cuda_without_one_is_an_error(monkeypatch):
         resolve_device("cuda")
 
 
-def test_a_run_may_use_a_gpu_if_told_to_or_if_the_machine_has_one(monkeypatch, tmp_path):
+def test_a_run_may_use_a_gpu_if_told_to_or_if_the_machine_has_one(
+    monkeypatch, tmp_path, executable
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert [may_use_gpu(name) for name in ("cpu", "auto", "cuda")] == [False, False, True]
     (tmp_path / "nvidia-smi").touch(mode=0o755)

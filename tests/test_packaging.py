@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fetching import uv
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 IMPORT_ALL = """
@@ -67,17 +69,15 @@ class Environment:
     """An environment of its own, in the versions of the lock file."""
 
     def __init__(self, folder):
-        uv(f"build --quiet --wheel --out-dir {folder} {ROOT}")
+        uv("build", "--quiet", "--wheel", "--out-dir", folder, ROOT)
         self.wheel = next(folder.glob("*.whl"))
         self.python = folder / "env" / "bin" / "python"
-        uv(f"venv --quiet --python {sys.executable} {folder / 'env'}")
+        uv("venv", "--quiet", "--python", sys.executable, folder / "env")
 
     def install(self, extras):
         lock = ROOT / "requirements.lock"
-        uv(
-            f"pip install --quiet --python {self.python} --constraint {lock} "
-            f"feature-alignment{extras}@file://{self.wheel}"
-        )
+        wheel = f"feature-alignment{extras}@{self.wheel.as_uri()}"
+        uv("pip", "install", "--quiet", "--python", self.python, "--constraint", lock, wheel)
 
     def succeed(self, *arguments, page=""):
         done = subprocess.run(
@@ -93,16 +93,6 @@ class Environment:
         return done.stdout
 
 
-def uv(arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "uv", *arguments.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def core(tmp_path_factory):
     """The wheel with what it cannot do without."""
@@ -116,7 +106,7 @@ def test_the_wheel_has_the_same_bytes_from_another_folder_at_another_time(core, 
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         (folder / file).write_bytes((ROOT / file).read_bytes())
-    uv(f"build --quiet --wheel --out-dir {tmp_path} {folder}")
+    uv("build", "--quiet", "--wheel", "--out-dir", tmp_path, folder)
     assert next(tmp_path.glob("*.whl")).read_bytes() == core.wheel.read_bytes()
 
 

@@ -38,7 +38,7 @@ def chosen(smoke_plan):
 
 
 @pytest.fixture(scope="module")
-def through_conda(tmp_path_factory, pipeline_class, stand_in, chosen):
+def through_conda(tmp_path_factory, pipeline_class, stand_in, chosen, executable):
     """What was chosen of each paper, made in the environments of its rules, and judged."""
     folder = tmp_path_factory.mktemp("conda")
     copy, command = pipeline_class(folder / "pipeline"), stand_in.install(folder / "prefix")

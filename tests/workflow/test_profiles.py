@@ -3,7 +3,6 @@
 import os
 import re
 import runpy
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ import yte
 from snakemake.cli import get_argument_parser
 
 from feature_alignment.pipeline.spec import spec_hash
+from fetching import uv
 
 SMOKE = ("--config", "preset=smoke")
 ONE_PAPER = ("--config", "preset=smoke", "papers=example2030")
@@ -37,7 +37,7 @@ def test_every_setting_of_a_profile_is_an_option(root, tmp_path, monkeypatch, pr
     ],
 )
 def test_slurm_is_asked_by_a_command_that_works(
-    root, tmp_path, monkeypatch, scontrol, sacct, chosen
+    root, tmp_path, monkeypatch, executable, scontrol, sacct, chosen
 ):
     for name, does in {"scontrol": scontrol, "sacct": sacct}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
@@ -64,17 +64,16 @@ def test_small_points_of_an_experiment_share_a_submission(pipeline, smoke_plan, 
 
 
 @pytest.fixture
-def on_kubernetes(root, tmp_path, pipeline_class):
+def on_kubernetes(root, tmp_path, pipeline_class, executable):
     """A pipeline beside what its profile says is to be installed.
 
     The lock file does not have it: each start of Snakemake would import it, for a second.
     """
     profile = (root / "profiles/kubernetes/config.yaml").read_text()
     packages = re.search(r"#   pip install (.*)", profile)[1].split()
-    where = ["--target", str(tmp_path / "plugins"), "--python", sys.executable]
-    pinned = ["--constraint", str(root / "requirements.lock")]
-    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", *where, *pinned, *packages]
-    subprocess.run(install, check=True)
+    where = ["--target", tmp_path / "plugins", "--python", sys.executable]
+    pinned = ["--constraint", root / "requirements.lock"]
+    uv("pip", "install", "--quiet", *where, *pinned, *packages)
     copy = pipeline_class(tmp_path / "pipeline")
     copy.by_itself = True
     paths = [str(tmp_path / "plugins"), *filter(None, [os.environ.get("PYTHONPATH")])]
