@@ -386,7 +386,7 @@ def test_a_search_that_gains_little_goes_on_until_it_is_near_the_minimum(monkeyp
 
 def test_iterations_that_do_not_suffice_are_told():
     network = mlp()
-    with pytest.warns(ConvergenceWarning, match=r"more than 1e-06 of itself in iteration 1, the"):
+    with pytest.warns(ConvergenceWarning, match=r"minimum to 1e-06 of itself in iteration 1, the"):
         model = AdaptiveTangentFeatures(network, max_iter=1).fit(*data(network))
     assert not model.converged_
     assert model.n_iter_ == 1

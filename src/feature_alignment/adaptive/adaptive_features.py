@@ -150,7 +150,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         if not best.converged:
             last = len(best.objectives) - 1
             why = (
-                f"still falls by more than {self.tolerance:g} of itself in iteration {last}, the "
+                f"is not at its minimum to {self.tolerance:g} of itself in iteration {last}, the "
                 "last; raise max_iter or tolerance."
                 if last >= self.max_iter
                 else f"stalled above its minimum in iteration {last}; give targets of unit size."

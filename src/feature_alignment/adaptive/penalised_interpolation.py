@@ -110,8 +110,8 @@ class Solution:
     coefficients: Matrices  # B by layer
     transformation: Transformation  # the best M for B
     objectives: list[float]  # Ω̃(B) at the start and after each alternation, nonincreasing
-    converged: bool  # whether the last alternation lowered it by no more than the tolerance, to
-    # a minimum but for a gap that is small, too
+    converged: bool  # whether the last alternation gained no more than the tolerance, with a small
+    # gap to the minimum left
 
 
 def minimise_penalty(
