@@ -122,6 +122,33 @@ def test_a_script_runs_in_a_fork_as_if_it_had_been_started(server, begin, tmp_pa
     assert (printed.splitlines(), aside, running.returncode) == (own, "aside\n", 3)
 
 
+def test_a_fork_has_the_bytes_of_what_the_server_reads_in_another_encoding(
+    request, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as other:
+        plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        for name, text in plain.items():
+            other.setenv(name, text)
+        server = request.getfixturevalue("server")
+    folder = tmp_path / "caf\u00e9"
+    folder.mkdir()
+    (folder / "script.py").write_text(
+        "import os, sys\n"
+        "told = [sys.argv[0], os.getcwd(), os.environ['OWN'], sys.path[0], str(os.getppid())]\n"
+        "print(*map(ascii, map(os.fsencode, told)), sys.getfilesystemencoding(), sep='\\n')\n"
+    )
+    done = subprocess.run(
+        [*shlex.split(prefix()), sys.executable, str(folder / "script.py")],
+        cwd=folder,
+        env=os.environ | {"OWN": "na\u00efve"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [str(folder / "script.py"), str(folder), "na\u00efve", str(folder), str(server.pid)]
+    assert done.stdout.splitlines() == [*(ascii(path.encode()) for path in paths), "ascii"]
+
+
 def test_a_script_finds_modules_where_it_would_by_itself(server, begin, tmp_path):
     body = "import json, os; print(os.getppid(), json.dumps(sys.path))"
     own = os.environ["PYTHONPATH"].split(os.pathsep)  # where an installed package may be, too
@@ -223,8 +250,7 @@ def ask(script, told, sent):
     """Ask for a fork as `run_forked` does, with output to a file; only a share of it is sent."""
     asking = socket.socket(socket.AF_UNIX)
     asking.connect(json.loads(os.environ[OFFER])["socket"])
-    asked = {"script": str(script), "folder": str(script.parent)}
-    text = json.dumps(asked | {"environment": dict(os.environ)}).encode()
+    text = forked.request(str(script))
     if sent is not None:
         socket.send_fds(asking, [len(text).to_bytes(8)], [told.fileno()] * 2)
         asking.sendall(text[: int(sent * len(text))])
@@ -340,8 +366,9 @@ def test_who_waits_starts_by_itself_when_the_server_is_killed(importing, begin):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_waits_can_be_ended(importing, begin, number):
     running = begin("print('never')")
-    with pytest.raises(subprocess.TimeoutExpired):
-        running.wait(0.4)
+    while not psutil.Process(running.pid).net_connections("unix"):  # it has not asked yet
+        assert running.poll() is None
+        time.sleep(0.01)
     running.send_signal(number)
     assert running.communicate(timeout=60) == ("", "")
     assert running.returncode == -number

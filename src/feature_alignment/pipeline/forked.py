@@ -69,9 +69,7 @@ def run_forked(command: list[str], patience: float) -> int | None:
             server.settimeout(None)
         except OSError:  # it is not ready in time, or has ended
             return None
-        environment = {name: text for name, text in os.environ.items() if name != OFFER}
-        asked = {"script": command[1], "folder": os.getcwd(), "environment": environment}
-        text = json.dumps(asked).encode()
+        text = request(command[1])
         signals = (signal.SIGINT, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they can be passed on
         with server.makefile("r") as answers:
@@ -93,6 +91,15 @@ def run_forked(command: list[str], patience: float) -> int | None:
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             return int(answers.readline() or KILLED)
+
+
+def request(script: str) -> bytes:
+    """The script's path, this process's folder and its environment but for the offer, as C strings.
+
+    They are bytes since the server may read the names of files in another encoding than this.
+    """
+    environment = (b"=".join(of) for of in os.environb.items() if of[0] != OFFER.encode())
+    return b"\0".join([os.fsencode(script), os.getcwdb(), *environment])
 
 
 def main(command: list[str]) -> None:

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -158,26 +158,29 @@ def _begin(job: socket.socket) -> str:
     for number, file in enumerate(files, start=1):
         os.dup2(file, number)
         os.close(file)
-    asked = json.loads(text)
-    _become(asked)
+    asked, folder, *environment = text.split(b"\0")
+    script = os.fsdecode(asked)
+    _become(script, folder, environment)
     try:
         job.sendall(f"{os.getpid()}\n".encode())
     except ConnectionError as error:
         raise SystemExit(KILLED) from error
-    return asked["script"]
+    return script
 
 
-def _become(asked: Mapping[str, Any]) -> None:
+def _become(script: str, folder: bytes, environment: Iterable[bytes]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     own = _python_path()
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    os.chdir(asked["folder"])
-    sys.argv = [asked["script"]]
+    for of in environment:
+        name, _, value = of.partition(b"=")
+        os.environb[name] = value
+    os.chdir(folder)
+    sys.argv = [script]
     # Without the server's PYTHONPATH, even if a .pth file repeats it: the job's has its library.
     everyones = [path for path in sys.path if path not in own]
-    sys.path[:] = [str(Path(asked["script"]).parent), *_python_path(), *everyones]
+    sys.path[:] = [str(Path(script).parent), *_python_path(), *everyones]
     for name in [name for name in sys.modules if name.partition(".")[0] == "feature_alignment"]:
         del sys.modules[name]  # this file's package, perhaps of another checkout
 
