@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feature_alignment.files import whole_file
-from feature_alignment.pipeline.spec import spec_hash
+from feature_alignment.pipeline.submissions import key_of
 
 FILE = Path("workflow") / "measured.csv"
 COLUMNS = ("experiment", "parameters", "point", "seconds")
@@ -26,16 +26,16 @@ def measured(result: Path) -> Iterator[dict[str, str]]:
     """
     for provenance in result.glob("runs/*/*/provenance.json"):
         record = json.loads(provenance.read_text(encoding="utf-8"))
-        experiment, point = provenance.parts[-3:-1]
         if "taken_over_from" in record:
             continue
         spec, seconds = record["spec"], record["wall_seconds"]
         if record["machine"]["device"] == "cpu":
             seconds = min(seconds, record["cpu_seconds"] / spec["threads"])
+        experiment, parameters = key_of(spec)
         yield {
             "experiment": experiment,
-            "parameters": spec_hash(spec["parameters"])[:12],
-            "point": point,
+            "parameters": parameters,
+            "point": provenance.parent.name,
             "seconds": f"{seconds:.0f}",
         }
 

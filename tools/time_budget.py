@@ -14,7 +14,6 @@ code and data, by hash; Snakemake then makes tables, pictures and verdicts from 
 """
 
 import argparse
-import csv
 import json
 import math
 import os
@@ -41,11 +40,12 @@ from feature_alignment.pipeline.papers import add_papers, figure_named, modules_
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.proof import check_proof, other_than_planned, read_provenance
 from feature_alignment.pipeline.provenance import package_versions
-from feature_alignment.pipeline.spec import spec_hash
+from feature_alignment.pipeline.submissions import key_of, read_measured
 from feature_alignment.pipeline.yaml_files import merge, read_entries, read_mapping
 from feature_alignment.training.checkpoint import read_state
 
 WORKFLOW = Path("workflow")
+MEASURED = WORKFLOW / "measured.csv"
 FILES = ("spec.json", "metrics.csv", "arrays.npz", "provenance.json")
 SCRATCH = ".provenance.scratch"
 """The folder of a run's saved states, next to its files."""
@@ -95,15 +95,12 @@ def unfinished(plan: Plan, figure: str) -> list[Run]:
 
 def expected_minutes(plan: Plan) -> dict[Run, float]:
     """How long each run is expected to take."""
-    with (WORKFLOW / "measured.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    known = {(row["experiment"], row["parameters"]): float(row["seconds"]) / 60 for row in rows}
+    known = {key: seconds / 60 for key, seconds in read_measured(MEASURED).items()}
     found = {}
-    for (experiment, point), spec in plan.specs.items():
-        others = [minutes for (name, _), minutes in known.items() if name == experiment]
+    for run, spec in plan.specs.items():
+        others = [minutes for (experiment, _), minutes in known.items() if experiment == run[0]]
         guess = statistics.median(others) if others else float(plan.config.resources.runtime)
-        key = experiment, spec_hash(spec["parameters"])[:12]
-        found[experiment, point] = known.get(key, guess)
+        found[run] = known.get(key_of(spec), guess)
     return found
 
 

@@ -245,7 +245,7 @@ def run_priority(wildcards):
     plan, run = plan_of(wildcards.name), (wildcards.experiment, wildcards.point)
     behind = [plan.runs_of(figure) for figure in plan.points]
     fewest = min(len(runs) for runs in behind if run in runs)
-    return 50 / fewest + min(measured_seconds(spec_of(wildcards)) or 0, 100) / 2000
+    return 50 / fewest + min(MEASURED.get(key_of(spec_of(wildcards)), 0), 100) / 2000
 
 
 def run_modules(wildcards):

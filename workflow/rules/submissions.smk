@@ -1,8 +1,12 @@
 # On a cluster: how much a run requests, and which small points of an experiment share a submission.
 # A profile enables sharing with `group-components: points=<the most in one>`.
 
-import csv
-import math
+from feature_alignment.pipeline.submissions import (
+    key_of,
+    limit_minutes,
+    read_measured,
+    shared_submissions,
+)
 
 
 resource_scopes:
@@ -10,50 +14,13 @@ resource_scopes:
     runs="local",
 
 
-FILLED = 10 * 60
-"""Measured seconds that fill a submission; a run of more than half of them has its own."""
-START = 30
-"""Seconds to start a run of a submission: Snakemake and PyTorch, from a shared disk."""
-MARGIN, LEAST = 3, 5
-"""How many times its measured seconds a small point may take, and its least limit in minutes."""
-
-
-@cache
-def measured():
-    """Seconds that runs have taken, by experiment and hash of their parameters."""
-    with (ROOT / "workflow" / "measured.csv").open(encoding="utf-8") as file:
-        return {
-            (row["experiment"], row["parameters"]): float(row["seconds"])
-            for row in csv.DictReader(file)
-        }
-
-
-def measured_seconds(spec):
-    """The measured seconds of a run with these parameters; None if there are none."""
-    return measured().get((spec["experiment"], spec_hash(spec["parameters"])[:12]))
-
-
-def small_seconds(spec):
-    """The measured seconds of a small point, including its start; None for any other."""
-    seconds = measured_seconds(spec)
-    return START + seconds if seconds is not None and seconds <= FILLED / 2 else None
+MEASURED = read_measured(ROOT / "workflow" / "measured.csv")
 
 
 @cache
 def submissions(name):
-    """The submission that each small point of a result belongs to: `<result>-<experiment>-<number>`."""
-    found, number, filled = {}, {}, {}
-    for (experiment, point), spec in sorted(plan_of(name).specs.items()):
-        seconds = small_seconds(spec)
-        if seconds is not None:
-            filled[experiment] = filled.get(experiment, 0) + seconds
-            if filled[experiment] > FILLED:
-                number[experiment] = number.get(experiment, 0) + 1
-                filled[experiment] = seconds
-            found[experiment, point] = (
-                f"{name}-{experiment}-{number.get(experiment, 0)}"
-            )
-    return found
+    """The submission that each small point of a result belongs to."""
+    return shared_submissions(name, plan_of(name).specs, MEASURED)
 
 
 def submission_of(wildcards):
@@ -72,8 +39,5 @@ def memory_of(wildcards, attempt):
 
 def minutes_of(wildcards, attempt):
     """The time limit of a run, longer at each attempt; a run resumes from its checkpoint."""
-    seconds = small_seconds(spec_of(wildcards))
-    if seconds is None:
-        return CONFIG.resources.runtime * attempt
-    small = max(LEAST, math.ceil(MARGIN * seconds / 60))
-    return min(small, CONFIG.resources.runtime) * attempt
+    most = CONFIG.resources.runtime
+    return limit_minutes(spec_of(wildcards), MEASURED, most) * attempt
