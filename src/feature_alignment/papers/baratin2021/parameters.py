@@ -184,7 +184,7 @@ class DepthStudy(Section):
     steps: Count = 3000
     """Iterations (updates) of SGD; the text does not say how many."""
     seeds: SeedNumber = 4
-    """Number of seeds; the figure's columns."""
+    """Number of seeds; the figure has a column for each of the first five."""
 
 
 class Difficulty(Parameters, experiment="difficulty"):

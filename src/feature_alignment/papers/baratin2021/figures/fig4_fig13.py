@@ -14,6 +14,7 @@ from feature_alignment.pipeline.figures.style import broken_axis, new_figure, pa
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SPLITS = ("easy", "difficult")
+SEEDS_SHOWN = 5  # in Figure 13, a column each
 TITLES = {"random_labels": "MNIST and random labels", "kmnist": "MNIST and KMNIST"}
 RANKED = {  # metrics of `hierarchy_numbers`, by split, whose trend with depth is measured
     "easy": ("maximum",),
@@ -109,12 +110,14 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_depths(table: FigureTable) -> Picture:
-    """Alignments for each depth (rows) and seed (columns); the ratios in the last column."""
+    """Alignments for each depth (rows) and seed (columns); all ratios in the last column."""
     alignment = table.rows(metric="label_alignment")
-    depths, seeds = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
+    depths, every = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
+    seeds = every[:SEEDS_SHOWN]
     width, height = 2.0 * (len(seeds) + 1) + 0.5, 1.5 * len(depths) + 0.5
     figure, axes = new_figure(len(depths), len(seeds) + 1, width, height)
-    figure.suptitle("MNIST and random labels")
+    more = f"; {len(seeds)} of {len(every)} seeds" if len(every) > len(seeds) else ""
+    figure.suptitle(f"MNIST and random labels{more}")
     for ax in axes[1:, -1]:
         ax.sharey(axes[0, -1])
     top = 1.05 * alignment["value"].max()
@@ -128,7 +131,7 @@ def draw_depths(table: FigureTable) -> Picture:
         row[0].set_ylabel(f"depth {depth:.0f}\nCKA")
     for ax, seed in zip(axes[0], seeds, strict=False):
         ax.set_title(f"seed {seed}")
-    axes[0, -1].set_title("easy / difficult")
+    axes[0, -1].set_title("easy / difficult" + (", all seeds" if more else ""))
     for ax in axes[-1]:
         ax.set_xlabel("iteration")
     axes[0, -1].set_ylim(bottom=0)
@@ -223,9 +226,9 @@ FIGURES = (
         title="Depth magnifies the difference between easy and difficult examples",
         caption="MLPs of several depths (rows; number of linear layers) trained on easy digits "
         "together with digits of random labels, for several seeds of initialisation and "
-        "mini-batches (columns): alignment (CKA) of the tangent kernel with the training labels on "
-        f"easy and difficult training examples. Last column: the ratio of the two. {OVER_SEEDS} "
-        "Iterations on a logarithmic axis from the first measured one on.",
+        "mini-batches (columns, at most five): alignment (CKA) of the tangent kernel with the "
+        "training labels on easy and difficult training examples. Last column: the ratio of the "
+        f"two, of all seeds. {OVER_SEEDS} Iterations on a logarithmic axis from the first measured one on.",
         points=depth_points,
         table=depth_table,
         draw=draw_depths,
