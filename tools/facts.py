@@ -171,7 +171,8 @@ class Facts:
         take = chosen.pop("take", "")
         if take not in ("", *TAKEN):
             _refuse(f"{figure}: take: found {take!r}; {suggestion(take, TAKEN)}.")
-        rows = pd.read_csv(self.largest(figure).folder / "tables" / f"{figure}.csv.gz")
+        path = self.largest(figure).folder / "tables" / f"{figure}.csv.gz"
+        rows = pd.read_csv(path, low_memory=False)
         for column, value in {"metric": metric, **chosen}.items():
             if column not in rows:
                 _refuse(f"{figure}: {column}: no such column; {suggestion(column, list(rows))}.")

@@ -228,7 +228,8 @@ FIGURES = (
         "together with digits of random labels, for several seeds of initialisation and "
         "mini-batches (columns, at most five): alignment (CKA) of the tangent kernel with the "
         "training labels on easy and difficult training examples. Last column: the ratio of the "
-        f"two, of all seeds. {OVER_SEEDS} Iterations on a logarithmic axis from the first measured one on.",
+        f"two, of all seeds. {OVER_SEEDS} Iterations on a logarithmic axis from the first measured "
+        "one on.",
         points=depth_points,
         table=depth_table,
         draw=draw_depths,
