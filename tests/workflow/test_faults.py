@@ -18,7 +18,8 @@ from feature_alignment.pipeline.proof import verify
 pytestmark = pytest.mark.slow
 COMMAND = ("--cores", "2", "--config", "preset=smoke", "papers=example2030")
 # Root may write anywhere; without these two it is refused as everybody is.
-AS_EVERYBODY = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+SETPRIV = shutil.which("setpriv")
+AS_EVERYBODY = (SETPRIV, "--bounding-set=-dac_override,-dac_read_search")
 UNPROVEN = {".log"}
 
 
@@ -35,7 +36,7 @@ def copy(undisturbed, tmp_path):
 @pytest.fixture(scope="module")
 def restricted(pipeline_class):
     """The class of copies whose processes may write only where permissions allow it."""
-    if os.geteuid() == 0 and not shutil.which("setpriv"):
+    if os.geteuid() == 0 and SETPRIV is None:
         pytest.skip("root may write anywhere, and no setpriv is here to restrict it")
 
     class Restricted(pipeline_class):
