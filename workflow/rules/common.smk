@@ -54,7 +54,7 @@ from feature_alignment.pipeline.proof import (
     read_provenance,
     verdicts_file,
 )
-from feature_alignment.pipeline.spec import dataset_keys, spec_hash
+from feature_alignment.pipeline.spec import dataset_keys
 from feature_alignment.pipeline.yaml_files import read_entries
 
 
