@@ -59,7 +59,7 @@ class ClassificationLate(Section):
     test_samples: TestImages = 1000
     steps: UpdatesFrom10 = 6000
     measure_at: Schedule = Geometric(first=5, ratio=1.35)
-    """Steps at which it is measured, further apart than the wide network's, in a longer training."""
+    """Steps at which it is measured: further apart than the wide one's, in a longer training."""
     seeds: Seeds = 5
 
 
