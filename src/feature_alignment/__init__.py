@@ -15,7 +15,7 @@ _PLACES = {
     "complexity.measures": "distance_from_start fisher_rao_norm frobenius_product layer_matrices "
     "l1_infinity_product margin_quantile pac_bayes_spectral path_norm spectral_complexity "
     "spectral_product unit_capacity unit_capacity_bound",
-    "complexity.update_path": "UpdatePath",
+    "complexity.update_path": "PathProbe UpdatePath",
     "layer_features.feature_covariance": "features",
     "layer_features.layer_matrices": "FeatureMatrices Features",
     "free_probability.centred_correlation": "data_matrices predicted_correlation "

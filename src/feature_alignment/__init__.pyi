@@ -26,7 +26,10 @@ from feature_alignment.complexity.measures import (
     unit_capacity as unit_capacity,
     unit_capacity_bound as unit_capacity_bound,
 )
-from feature_alignment.complexity.update_path import UpdatePath as UpdatePath
+from feature_alignment.complexity.update_path import (
+    PathProbe as PathProbe,
+    UpdatePath as UpdatePath,
+)
 from feature_alignment.free_probability.centred_correlation import (
     data_matrices as data_matrices,
     predicted_correlation as predicted_correlation,

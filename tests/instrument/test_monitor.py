@@ -15,6 +15,7 @@ from torch import nn
 import feature_alignment as fa
 from emulated_gpu import GPU
 from feature_alignment.errors import UserError
+from feature_alignment.instrument import MEASURES
 from feature_alignment.instrument.pictures import draw_record
 from feature_alignment.training.probes import COLUMNS, Measurement, Recorder, Row
 
@@ -59,7 +60,7 @@ def test_training_with_a_monitor_gives_the_same_bits(data):
     random.seed(0)
     plain, plain_optimizer, plain_draws, _ = trained(data)
     random.seed(0)
-    model, optimizer, draws, monitor = trained(data, watch=("kernel", "features", "adapted"))
+    model, optimizer, draws, monitor = trained(data, watch=MEASURES)
     assert sorted(monitor.measured) == [0, 3, 6, 9, 12]
     for name, value in plain.state_dict().items():  # buffers too
         assert torch.equal(value, model.state_dict()[name]), name
@@ -100,10 +101,10 @@ def test_rows_are_those_of_the_probes_at_the_model_in_evaluation_mode(data):
 
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_record_goes_on_where_it_was(data, tmp_path, folder):
-    *_, whole = trained(data, watch=("kernel", "features", "adapted"))
+    *_, whole = trained(data, watch=MEASURES)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    options = {"every": 3, "measure": ("kernel", "features", "adapted")}
+    options = {"every": 3, "measure": MEASURES}
     monitor = fa.Monitor(model, *data, **options)
     for step in range(1, 13):
         optimizer.zero_grad()
@@ -171,6 +172,69 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
     )
     assert [monitor.step() for _ in range(6)] == [True, False, False, False, True, False]
     assert list(monitor.frame()["metric"]) == ["loss", "largest"] * 3
+
+
+@pytest.mark.parametrize(("every", "only"), [(1, None), (3, None), (3, ["5"])])
+def test_the_path_is_of_every_update_with_the_trace_of_measured_steps(data, every, only):
+    model = network()
+    monitor = fa.Monitor(model, *data, measure="path", every=every, only=only)
+    path = fa.UpdatePath(model, lambda m: fa.tangent_trace(m, data[0], only=only), every, only)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(data[0]), data[1]).backward()
+        optimizer.step()
+        monitor.step()
+        path(monitor.at, model)
+    found = monitor.frame().query("step == 6").set_index("metric")["value"]
+    assert found["path_length"] == pytest.approx(path.length, rel=1e-12)
+    assert found["path_complexity"] == pytest.approx(path.complexity, rel=1e-12)
+    assert monitor.problems == []
+
+
+def test_updates_that_were_not_told_one_by_one_are_a_problem_of_the_path_told_once(data):
+    monitor = fa.Monitor(network(), *data, measure="path", every=4)
+    for step in (1, 4, 8):
+        monitor.step(step)
+    ((at, problem),) = monitor.problems
+    assert at == 4
+    assert problem.startswith("the path is too short")
+
+
+def test_a_path_that_diverges_is_a_problem_at_measured_steps_only(data):
+    model = network()
+    monitor = fa.Monitor(model, *data, measure="path", every=2)
+    with torch.no_grad():
+        model[5].bias.fill_(float("nan"))
+        model[5].weight.fill_(float("nan"))
+    for _ in range(4):
+        monitor.step()
+    assert [at for at, _ in monitor.problems] == [2, 4]
+    assert set(monitor.frame()["step"]) == {0}
+
+
+def test_a_probe_of_ones_own_can_follow_every_update(data):
+    class Counted:
+        def __init__(self):
+            self.told = []
+
+        def after_update(self, step, model):
+            if step == 2:
+                raise ValueError("no")
+            self.told.append((step, model.training))
+
+        def __call__(self, step, model):
+            return Measurement([Row("all", "train", "told", float(len(self.told)))])
+
+    own, model = Counted(), network()
+    monitor = fa.Monitor(model, *data, measure=own, every=4)
+    for _ in range(4):
+        monitor.step()
+    monitor.step(4)  # again: no update
+    assert own.told == [(1, False), (3, False), (4, False)]
+    assert model.training
+    assert monitor.problems == [(2, "no")]
+    assert list(monitor.frame()["value"]) == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -496,7 +560,7 @@ def test_a_loss_that_pytorch_would_broadcast_is_refused():
 
 
 def test_held_out_samples_are_called_so(data):
-    options = {"measure": ("kernel", "features", "adapted"), "split": "test"}
+    options = {"measure": MEASURES, "split": "test"}
     loss = nn.functional.cross_entropy
     monitor = fa.Monitor(network(), *data, loss=loss, **options)
     assert set(monitor.frame()["split"]) == {"test"}
@@ -640,7 +704,7 @@ def test_a_model_on_the_gpu_is_measured_there(data, emulation, tmp_path):
     x, y = data
 
     def watched(model, x, y, own):
-        options = {"every": 2, "measure": ("kernel", "features", "adapted"), "loss": loss}
+        options = {"every": 2, "measure": MEASURES, "loss": loss}
         monitor = fa.Monitor(model, *own, **options)
         groups = fa.groups_by_layer(model, {"0": 2.0, "4": 1.0})
         optimizer = fa.SpeedLimited(groups, lr=0.1)

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
-from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.gradients.parameter_values import Selection, select_parameters
+from feature_alignment.gradients.samples import ModelInput
+from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluation_mode
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
 
 class UpdatePath:
@@ -29,10 +33,12 @@ class UpdatePath:
         model: the network before the first update.
         trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
         every: number of updates from trace to trace; above 1, C is an estimate with the last one.
+        only: the parameters whose updates count, as for `tangent_kernel`.
 
     Raises:
         TypeError: if `trace` is not a function.
-        ValueError: if `every` is not an integer of at least 1, or the trace is negative.
+        ValueError: if `every` is not an integer of at least 1, `only` selects no parameter, or the
+            trace is negative.
         TrainingDivergedError: if the trace is not finite.
 
     Example:
@@ -46,7 +52,11 @@ class UpdatePath:
     """
 
     def __init__(
-        self, model: nn.Module, trace: Callable[[nn.Module], float], every: int = 1
+        self,
+        model: nn.Module,
+        trace: Callable[[nn.Module], float],
+        every: int = 1,
+        only: Selection | None = None,
     ) -> None:
         if not callable(trace):
             raise TypeError(f"trace: found {trace!r}; give a function of the model.")
@@ -54,7 +64,8 @@ class UpdatePath:
             raise ValueError(f"every: {every} updates between two traces; give 1 or more.")
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
-        self._parameters = list(copy_parameters(model).values())
+        self._names = select_parameters(model, only)
+        self._parameters = self._copied(model)
         self._features = self._feature_norm(model)
 
     def __call__(self, step: int, model: nn.Module) -> None:
@@ -64,17 +75,30 @@ class UpdatePath:
             ValueError: if the trace is negative.
             TrainingDivergedError: if a parameter or the trace is not finite.
         """
-        current = list(copy_parameters(model).values())
+        self.add(model)
+        if not math.isfinite(self.length):
+            raise TrainingDivergedError(f"training diverged: update {step} is not finite.")
+        if step % self._every == 0:
+            self.refresh(model)
+
+    def add(self, model: nn.Module) -> None:
+        """Add what the parameters have moved since the last call, with the trace from before."""
+        current = self._copied(model)
         pairs = zip(current, self._parameters, strict=True)
         squares = [(new.double() - old.double()).square().sum() for new, old in pairs]
         length = math.sqrt(float(torch.stack(squares).sum()))
-        if not math.isfinite(length):
-            raise TrainingDivergedError(f"training diverged: update {step} is not finite.")
         self.length += length
         self.complexity += length * self._features
         self._parameters = current
-        if step % self._every == 0:
-            self._features = self._feature_norm(model)
+
+    def refresh(self, model: nn.Module) -> None:
+        """Measure the trace that the next updates are weighted with.
+
+        Raises:
+            ValueError: if the trace is negative.
+            TrainingDivergedError: if the trace is not finite.
+        """
+        self._features = self._feature_norm(model)
 
     def state_dict(self) -> dict[str, Any]:
         """The path so far, for a checkpoint."""
@@ -88,6 +112,10 @@ class UpdatePath:
         pairs = zip(state["parameters"], self._parameters, strict=True)
         self._parameters = [saved.to(old.device) for saved, old in pairs]
 
+    def _copied(self, model: nn.Module) -> list[torch.Tensor]:
+        own = dict(model.named_parameters())
+        return [own[name].detach().clone() for name in self._names]
+
     def _feature_norm(self, model: nn.Module) -> float:
         with evaluation_mode(model):
             trace = self._trace(model)
@@ -98,3 +126,74 @@ class UpdatePath:
         if trace < 0:
             raise ValueError(f"trace: {trace}; that of a kernel is not negative.")
         return math.sqrt(trace)
+
+
+class PathProbe:
+    """Length of the path so far, with Tr K of fixed samples at the measured steps.
+
+    For the whole network: `path_length`, Σ_t ‖δw_t‖, and `path_complexity`, Σ_t ‖δw_t‖ √(Tr K) with
+    the uncentred kernel at the measured step before update t, so that C is exact if every step is
+    measured, else an estimate. It has to be told of every update, by `after_update`, as `Monitor`
+    does; updates that are not told count as one straight line, which is reported once.
+
+    Source: Baratin et al. 2021, eq. 18.
+
+    Args:
+        model: the network before the first update.
+        x: inputs (n, …) as for `tangent_trace`.
+        split: value of the column `split`.
+        only: the parameters that count, in the kernel and in its updates.
+        options: `inputs` and `output` of `tangent_kernel`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: ModelInput,
+        *,
+        split: str = "train",
+        only: Selection | None = None,
+        **options: Any,
+    ) -> None:
+        trace = partial(tangent_trace, x=x, only=only, **options)
+        self._split, self._at = split, None
+        self._gaps, self._gaps_told = False, False
+        self._path = UpdatePath(model, trace, only=only)
+
+    def after_update(self, step: int, model: nn.Module) -> None:
+        """Add update `step`."""
+        self._follow(step, model, 1)
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """The path up to `step`.
+
+        Raises:
+            TrainingDivergedError: if the trace is not finite.
+        """
+        self._follow(step, model, 0)
+        self._path.refresh(model)
+        values = {"path_length": self._path.length, "path_complexity": self._path.complexity}
+        problems = []
+        if self._gaps and not self._gaps_told:
+            self._gaps_told = True
+            problems.append(
+                "the path is too short: several updates were reported as one, which counts as a "
+                "straight line; report each"
+            )
+        rows = [Row(WHOLE_NETWORK, self._split, *pair) for pair in values.items()]
+        return Measurement(rows, problems=problems)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The path so far, for a checkpoint."""
+        told = {"at": self._at, "gaps": self._gaps, "gaps_told": self._gaps_told}
+        return {**told, "path": self._path.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the `state` returned by `state_dict`."""
+        self._at, self._gaps, self._gaps_told = state["at"], state["gaps"], state["gaps_told"]
+        self._path.load_state_dict(state["path"])
+
+    def _follow(self, step: int, model: nn.Module, updates: int) -> None:
+        self._gaps |= self._at is not None and step > self._at + updates
+        self._at = step
+        self._path.add(model)

@@ -22,7 +22,8 @@ def add_commands(commands: Any) -> None:
     )
     measure.add_argument("--checkpoints", required=True, help="files by step, as 'ckpt/*.pt'")
     measure.add_argument("--out", required=True, type=Path, help="folder for the record")
-    measure.add_argument("--measure", nargs="+", default=["kernel", "features"], choices=MEASURES)
+    kinds = [kind for kind in MEASURES if kind != "path"]  # which needs every update
+    measure.add_argument("--measure", nargs="+", default=["kernel", "features"], choices=kinds)
     about = "the entry of what the model returns, as logits, or its position, as 0"
     measure.add_argument("--output", type=_key_or_position, help=about)
     measure.add_argument("--only", nargs="+", help="trainable, or names of parameters and modules")

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
+from feature_alignment.complexity.update_path import PathProbe
 from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
@@ -66,7 +67,8 @@ class Monitor:
     failures do not end the training; they are logged and kept in `problems`.
 
     The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
-    ("features") and `AdaptedKernelProbe` ("adapted").
+    ("features"), `AdaptedKernelProbe` ("adapted") and `PathProbe` ("path"). The last follows every
+    update: a probe that has a method `after_update(step, model)` is told of those that `step` is.
 
     Attributes:
         model: the monitored network.
@@ -79,7 +81,7 @@ class Monitor:
         model: the network; its current parameters are the start W₀.
         x: inputs (n, …) to measure on, as for `tangent_kernel`; moved to the model's device.
         y: class numbers (n,) or labels (n, c), tensor or array; None for no alignment with them.
-        measure: names among "kernel", "features" and "adapted", and custom probes.
+        measure: names among "kernel", "features", "adapted" and "path", and custom probes.
         every: a number of updates, the steps themselves, or "geometric": each 15 % later.
         loss: function of the outputs, in the model's own shape, and of `y` as a tensor, recorded
             as the metric "loss"; None to record no loss. PyTorch's own losses refuse a `y` of
@@ -149,6 +151,8 @@ class Monitor:
             self._probes = [
                 self._probe(m, output, only) if isinstance(m, str) else m for m in measure
             ]
+        told = [getattr(probe, "after_update", None) for probe in self._probes]
+        self._followers = [follow for follow in told if callable(follow)]
         if saved is None:
             self.measure(first)
         else:
@@ -184,6 +188,11 @@ class Monitor:
             if (before, problem) not in self.problems:
                 self.note(before, problem)
             return False
+        if self._followers and self.at > before:
+            with self._looking():
+                for follow in self._followers:
+                    with self._told(self.at):
+                        follow(self.at, self.model)
         due = bisect(self._steps, self.at) > bisect(self._steps, before)
         if due:
             self.measure(self.at)
@@ -336,6 +345,9 @@ class Monitor:
         if name == "adapted":
             options = {"split": self._split, "output": output, "only": only}
             return AdaptedKernelProbe(self.model, batch, **options)
+        if name == "path":
+            options = {"split": self._split, "output": output, "only": only}
+            return PathProbe(self.model, self._samples, **options)
         raise UserError(f"measure: {name!r} is unknown; {suggestion(name, MEASURES)}.")
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:

@@ -25,6 +25,7 @@ PANELS = {
     "adapted_kernel_change": "Adapted and initial kernel: cosine",
     "nfc": "Neural feature correlation (UC-NFC)",
     "centred_nfc": "Centred neural feature correlation (C-NFC)",
+    "path_complexity": "Path complexity C",
     "weight_change": "Change of the weights, ‖W − W₀‖ / ‖W‖",
 }
 """Titles of the metrics that are drawn; others are in the table only, if any of these exists."""
