@@ -53,7 +53,17 @@ def value(frame, metric, split="train"):
 
 def summed(frame):
     """The rows that sum up the curves."""
-    return fig2_fig14.table(SimpleNamespace(metrics=frame)).frame[len(frame) :]
+    found = fig2_fig14.table(SimpleNamespace(metrics=frame)).frame
+    return found[~found["metric"].isin(METRICS)]
+
+
+@pytest.mark.parametrize("table", [fig2_fig14.table, fig2_fig14.late_table])
+def test_tables_of_spectra_have_one_reading_of_the_alignment(table):
+    frame = metrics("a", first=1.0, second=2.0)
+    found = table(SimpleNamespace(metrics=frame)).frame
+    own = set(found["metric"]) & set(METRICS)
+    other = {"label_alignment_uncentred", "label_alignment_uncentred_kernel"}
+    assert own == set(METRICS) - other
 
 
 def test_gains_count_from_before_the_first_step_and_from_iteration_10():

@@ -50,17 +50,23 @@ def points(
 
 def table(runs: Runs) -> FigureTable:
     """The curves of the whole network, and their summaries."""
-    return curves.with_summary(rows_where(runs.metrics, layer="all"), numbers)
+    return curves.with_summary(rows_where(_used(runs.metrics), layer="all"), numbers)
 
 
 def late_table(runs: Runs) -> FigureTable:
     """The same, with the share of layers whose alignment is highest when the test accuracy is."""
-    names = curves.layers_of(runs.metrics)
+    metrics = _used(runs.metrics)
+    names = curves.layers_of(metrics)
 
     def more(curve: curves.Curve) -> dict[str, float]:
         return numbers(curve) | {"layers_peak_share": curves.layers_peak_share(curve, names)}
 
-    return FigureTable(rows_where(curves.with_summary(runs.metrics, more).frame, layer="all"))
+    return FigureTable(rows_where(curves.with_summary(metrics, more).frame, layer="all"))
+
+
+def _used(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The metrics without other readings of the alignment, which are in the runs' own tables."""
+    return metrics[~metrics["metric"].str.startswith("label_alignment_")]
 
 
 def numbers(curve: curves.Curve) -> dict[str, float]:
