@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import feature_alignment as fa
+from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.version import own_version
 
 ROOT = Path(fa.__file__).parent
@@ -115,6 +116,12 @@ class TestTangentKernel:
         shares = expected / expected.sum()
         rank = float(torch.special.entr(shares).sum().exp())
         assert kernel.effective_rank(centred=False) == pytest.approx(rank)
+
+    @pytest.mark.parametrize("centred", [True, False])
+    def test_a_kernel_that_is_not_finite_has_no_spectrum(self, centred):
+        kernel = TangentKernel({"": torch.tensor([[torch.inf, 0.0], [0.0, 1.0]])}, 1)
+        with pytest.raises(ValueError, match="holds values that are not finite"):
+            kernel.spectrum(centred=centred)
 
     def test_blocks_add_up(self, kernel):
         assert list(kernel.layers) == ["0.0", "0.2", "1"]

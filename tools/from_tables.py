@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from packed import ROOT, Packed
 from packing import shrink
@@ -17,9 +18,18 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
 from feature_alignment.pipeline.config import resolve_config
-from feature_alignment.pipeline.figures.make import ArraysMissingError, draw_figure
+from feature_alignment.pipeline.figures.make import draw_figure
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.provenance import git_state
+
+
+class ArraysMissingError(LookupError):
+    """A picture needs an array, and arrays are not packed."""
+
+
+class _NoArrays(dict[str, np.ndarray]):
+    def __missing__(self, name: str) -> np.ndarray:
+        raise ArraysMissingError(name)
 
 
 def judge(packed: Packed) -> list[str]:
@@ -71,7 +81,7 @@ def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
             }
             picture = Path(folder) / f"{figure}.png"
             try:
-                draw_figure(spec, _table(packed, figure), None, [picture])
+                draw_figure(spec, _table(packed, figure), _NoArrays(), [picture])
             except UserError as error:
                 if not isinstance(error.__cause__, ArraysMissingError):
                     raise

@@ -4,6 +4,7 @@ import difflib
 import reprlib
 import textwrap
 from collections.abc import Iterable
+from numbers import Integral
 
 _LONGEST, _LONGEST_LIST, _LONGEST_REASON = 60, 120, 180
 
@@ -50,6 +51,21 @@ def check_choice(key: str, value: object, allowed: Iterable[str]) -> None:
     names = list(allowed)
     if value not in names:
         raise UserError(f"{key}: {shortened(value)} is unknown; {suggestion(value, names)}.")
+
+
+def check_whole(key: str, value: object, least: int, most: int | None = None) -> None:
+    """Refuse what is not a whole number from `least` to `most`; None: without an upper bound.
+
+    Raises:
+        UserError: with the key, the value and the bounds.
+
+    Example:
+        >>> check_whole("points", 2, 2)
+    """
+    whole = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if whole is None or whole < least or (most is not None and whole > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise UserError(f"{key}: {shortened(value)}; it must be a whole number {bounds}.")
 
 
 class _Short(reprlib.Repr):

@@ -122,7 +122,7 @@ def test_traces_can_be_taken_at_some_updates_only():
 
 @pytest.mark.parametrize("every", [0, 1.5])
 def test_updates_between_traces_are_counted(every):
-    with pytest.raises(ValueError, match=f"every: {every} updates between two traces"):
+    with pytest.raises(ValueError, match=f"every: {every}; it must be a whole number"):
         UpdatePath(nn.Linear(1, 1), lambda network: 1.0, every=every)
 
 

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients import capture_plan, parameter_gradients
 from feature_alignment.gradients.capture_plan import capture_gradients, plan_capture
+from feature_alignment.gradients.graph import Graph, is_selection
 from feature_alignment.gradients.parameter_gradients import joined_deltas
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.kernels.tangent import tangent_kernel
@@ -366,6 +367,17 @@ def test_a_selection_of_entries_may_change_with_the_parameters(explicit_kernel):
     model.p.data[1:].neg_()
     expected = explicit_kernel(model, X)[""].trace().item()
     assert tangent_trace(model, X, plan=plan) == pytest.approx(expected)
+
+
+def test_entries_of_large_parameters_are_told_apart():
+    p = torch.zeros(2**24 + 8, requires_grad=True)
+    for first, other in ((0, 1), (-2, -1)):  # float32 counts up to 2²⁴
+        order = torch.arange(len(p))
+        order[[first, other]] = order[[other, first]]
+        for entries, expected in ((order, False), (torch.arange(len(p)), True)):
+            graph = Graph(p[entries].sum()[None], {"p": p})
+            (number,) = (i for i, name in enumerate(graph.names) if name.startswith("Index"))
+            assert is_selection(graph, (number, 0), p, None, None) is expected
 
 
 def lengths(n, length):

@@ -169,7 +169,7 @@ def test_kernels_that_have_no_alignment_are_refused():
         kernel_alignment(np.eye(2), np.eye(3))
     with pytest.raises(ValueError, match="the kernel is zero"):
         kernel_alignment(np.eye(2), np.zeros((2, 2)))
-    with pytest.raises(ValueError, match="with 0 outputs"):
+    with pytest.raises(ValueError, match="outputs: 0; it must be a whole number"):
         centred_kernel_alignment(np.eye(2), np.eye(2), outputs=0)
 
 

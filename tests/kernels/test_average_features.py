@@ -144,7 +144,7 @@ def test_label_kernel_holds_the_outer_products_of_output_changes():
 
 def test_a_path_needs_both_ends():
     start, end = ends()
-    with pytest.raises(ValueError, match="points: 1; the path's two ends need at least 2"):
+    with pytest.raises(ValueError, match="points: 1; it must be a whole number of at least 2"):
         average_tangent_features(mlp(0), start, end, X, points=1)
 
 

@@ -63,7 +63,7 @@ def test_float32_tensors_are_accepted():
         (np.eye(3), {"outputs": 2}, "with 2 outputs"),
         (np.array([[1.0, np.nan], [np.nan, 1.0]]), {}, "not finite"),
         (np.array([[1.0, 2.0], [0.0, 1.0]]), {}, "not symmetric"),
-        (np.eye(3), {"number": 4}, "number: 4 eigenfunctions of a kernel of size 3"),
+        (np.eye(3), {"number": 4}, "number: 4; it must be a whole number from 1 to 3"),
     ],
 )
 def test_what_has_no_eigenfunctions_is_refused(kernel, options, message):
@@ -98,7 +98,7 @@ def test_label_energy_centres_each_output():
         (np.full(12, 0.3), 2, "the labels are the same for all samples"),
         (np.full(12, 0.1), 2, "the labels are the same for all samples"),  # but for rounding
         (np.arange(11.0), 2, "11 label entries for functions of 12"),
-        (np.arange(12.0), 5, "k: 5 eigenfunctions of 4 given"),
+        (np.arange(12.0), 5, "k: 5; it must be a whole number from 1 to 4"),
     ],
 )
 def test_label_energy_refuses_what_does_not_fit(y, k, message):

@@ -306,6 +306,7 @@ def twice():
     [
         (mlp(), {"layers": ["layers.3"]}, "'layers.3' is not in the model.*did you mean"),
         (gpt(), {"layers": ["norm"]}, "'norm' is a LayerNorm; only products"),
+        (mlp(), {"layers": ["layers.1[0]"]}, r"'layers.1\[0\]' is no layer; did you mean"),
         (mlp(), {"layers": []}, "no layer to measure"),
         (nn.ReLU(), {}, "no layer to measure"),
         (twice(), {}, "'layer' was used 2 times"),
@@ -322,6 +323,7 @@ def twice():
         ),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
         (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),
+        (nn.Linear(4, 2), {"chunk_size": 2.5}, "chunk_size: 2.5; it must be a whole number"),
         (nn.Linear(4, 2), {"output_samples": 3}, "go together"),
         (nn.Linear(4, 2), {"generator": stream()}, "go together"),
         (nn.Linear(4, 2), {"centre_tangents": True}, "need the start"),

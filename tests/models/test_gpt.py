@@ -104,7 +104,7 @@ def test_tied_weights_stay_one_parameter():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_layer": 0}, "n_layer: 0; it must be at least 1"),
+        ({"n_layer": 0}, "n_layer: 0; it must be a whole number of at least 1"),
         ({"n_head": 3}, "3 heads do not divide n_embd = 8"),
         ({"init": "nanogtp"}, "did you mean 'nanogpt'"),
         ({"outputs": "last"}, "'last' is unknown"),

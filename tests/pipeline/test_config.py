@@ -16,7 +16,7 @@ from feature_alignment.pipeline.config import (
 )
 from feature_alignment.pipeline.parameters import Geometric, Section, Several, check
 from feature_alignment.pipeline.plan import make_plan
-from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
+from feature_alignment.pipeline.yaml_files import read_entries, read_mapping, read_yaml
 from hostile_configs import LAUGHS, planned, told
 
 WIDE = (
@@ -147,6 +147,16 @@ class Nested(Section):
 def test_sections_and_lists_are_checked_inside(values, says):
     with pytest.raises(UserError, match=says):
         check(Nested, values, lambda _: "mine.yaml")
+
+
+def test_an_empty_file_is_an_empty_mapping_and_nothing_else_is(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("# nothing yet\n")
+    assert read_mapping(path) == {}
+    for text in ("[]", "0", "false", "''"):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"mine\.yaml: holds .* where a mapping of keys"):
+            read_mapping(path)
 
 
 def test_a_section_that_is_changed_is_checked_again():

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
@@ -301,10 +302,15 @@ def test_a_probe_must_not_change_parameters():
 
 def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
     for step in (13, -1, 0.5):
-        with pytest.raises(ValueError, match=r"measure_at: .* not all of the steps 0 to 12"):
+        with pytest.raises(
+            UserError, match=f"measure_at: step {step} is outside the run's 0 to 12"
+        ):
             run(measure_at=[0, step])
+    seen = []
+    probe = lambda step, model: seen.append(step) or Measurement()  # noqa: E731
     with pytest.raises(ValueError, match="batches: missing; give torch_stream"):
-        run(batch_size=4, batches=None)
+        run(batch_size=4, batches=None, measure_at=[0], probes=[probe])
+    assert not seen
 
 
 class Drifting(nn.Module):

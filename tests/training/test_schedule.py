@@ -8,7 +8,6 @@ from feature_alignment.errors import UserError
 from feature_alignment.training.schedule import (
     cosine_rate,
     every,
-    explicit,
     geometric,
     warmup_cosine_rate,
 )
@@ -28,15 +27,9 @@ def test_geometric_is_the_released_codes_schedule():
     assert geometric(39, first=5, ratio=2) == [0, 5, 10, 20]
 
 
-def test_explicit_sorts_and_removes_repeats():
-    assert explicit([10, 0, 3, 3], 10) == [0, 3, 10]
-
-
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        (lambda: explicit([11], 9), "measure_at: step 11 is outside the run's 0 to 9"),
-        (lambda: explicit([-1], 9), "measure_at: step -1 is outside"),
         (lambda: every(0, 9), "every 0 steps is not possible"),
         (lambda: geometric(9, ratio=1.0), "ratio 1.0 do not make a growing schedule"),
         (lambda: geometric(9, first=0.5), "first 0.5 and ratio 1.15 do not make"),

@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layou
 from feature_alignment.adaptive.penalised_interpolation import Interpolation, minimise_penalty
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import check_choice
+from feature_alignment.errors import check_choice, check_whole
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.mlp import MLP
 
@@ -234,12 +234,11 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return _inputs(self.network_, samples)
 
     def _check_numbers(self) -> None:
-        for name, least in (("starts", 1), ("max_iter", 1), ("seed", 0), ("tolerance", 0)):
-            value: Any = getattr(self, name)
-            kind = Real if name == "tolerance" else Integral
-            if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:  # pyright: ignore[reportOperatorIssue]: numbers compare
-                what = "number" if kind is Real else "whole number"
-                raise ValueError(f"{name}: {value!r}; a {what} of at least {least} is needed.")
+        for name, least in (("starts", 1), ("max_iter", 1), ("seed", 0)):
+            check_whole(name, getattr(self, name), least)
+        tolerance: Any = self.tolerance
+        if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not tolerance >= 0:  # pyright: ignore[reportOperatorIssue]: numbers compare
+            raise ValueError(f"tolerance: {tolerance!r}; a number of at least 0 is needed.")
 
     def _structure(self, readout: str) -> Structure:
         check_choice("structure", self.structure, STRUCTURES)

@@ -8,6 +8,8 @@ Between alternations the iterates are extrapolated (Anderson); an extrapolation 
 lowers the objective further.
 """
 
+from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -139,14 +141,16 @@ def minimise_penalty(
         coefficients = _reweighted(interpolation, coefficients, start, 0.0)
         coefficients = interpolation.corrected(coefficients, targets)
     best = structure.adapt(coefficients)
-    objectives, history, converged, stretch, idle = [best.penalty], _History(), False, 1.0, 0
+    objectives, converged, stretch, idle = [best.penalty], False, 1.0, 0
+    recent = deque[tuple[Matrices, Matrices]](maxlen=_MEMORY)
     while not converged and idle <= _MEMORY and len(objectives) <= max_iterations:
         negligible = 0.01 * tolerance * best.penalty
         found = _reweighted(interpolation, coefficients, best, negligible)
         found = interpolation.corrected(found, targets)
         adapted = structure.adapt(found)
-        history.add(coefficients, found)
-        for guess in (history.settled(), history.further(stretch := 2 * stretch)):
+        recent.append((coefficients, found))
+        move, stretch = combine(found, -1.0, coefficients), 2 * stretch
+        for guess in (_settled(recent), combine(found, stretch, move)):  # the latter leaves saddles
             extrapolated = structure.adapt(guess)
             if extrapolated.penalty < adapted.penalty:
                 found, adapted = guess, extrapolated
@@ -197,36 +201,20 @@ def _reweighted(
     return b
 
 
-class _History:
-    """Recent alternations B ↦ T(B), and extrapolations from them.
+def _settled(recent: Collection[tuple[Matrices, Matrices]]) -> Matrices:
+    """An extrapolation from recent alternations B ↦ T(B), which interpolates as they do.
 
-    Both extrapolations are affine combinations of interpolating coefficients, so they interpolate.
+    It is Σ_i w_i T(B_i) with the w_i, Σ_i w_i = 1, of least ‖Σ_i w_i (T(B_i) − B_i)‖.
     """
-
-    def __init__(self) -> None:
-        self._pairs: list[tuple[Matrices, Matrices]] = []
-
-    def add(self, before: Matrices, after: Matrices) -> None:
-        self._pairs = [*self._pairs[1 - _MEMORY :], (before, after)]
-
-    def settled(self) -> Matrices:
-        """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, with least ‖Σ_i w_i (T(B_i) − B_i)‖."""
-        moves = [combine(after, -1.0, before) for before, after in self._pairs]
-        flat = torch.stack([torch.cat([m.flatten() for m in move.values()]) for move in moves])
-        gram = flat @ flat.T  # (m, m)
-        gram = gram / gram.diagonal().max().clamp(min=_TINY)
-        gram = gram + _DAMPING * torch.eye(len(gram)).to(gram)
-        weights = torch.linalg.solve(gram, torch.ones(len(gram)).to(gram))
-        weights = weights / weights.sum()
-        zero = torch.zeros(())
-        return {
-            layer: sum(
-                (w * after[layer] for w, (_, after) in zip(weights, self._pairs, strict=True)), zero
-            )
-            for layer in self._pairs[0][1]
-        }
-
-    def further(self, stretch: float) -> Matrices:
-        """The last iterate plus `stretch` times the last move, to leave a saddle faster."""
-        before, after = self._pairs[-1]
-        return combine(after, stretch, combine(after, -1.0, before))
+    moves = [combine(after, -1.0, before) for before, after in recent]
+    flat = torch.stack([torch.cat([m.flatten() for m in move.values()]) for move in moves])
+    gram = flat @ flat.T  # (m, m)
+    gram = gram / gram.diagonal().max().clamp(min=_TINY)
+    gram = gram + _DAMPING * torch.eye(len(gram)).to(gram)
+    weights = torch.linalg.solve(gram, torch.ones(len(gram)).to(gram))
+    weights = weights / weights.sum()
+    afters, zero = [after for _, after in recent], torch.zeros(())
+    return {
+        layer: sum((w * after[layer] for w, after in zip(weights, afters, strict=True)), zero)
+        for layer in afters[0]
+    }

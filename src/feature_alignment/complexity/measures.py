@@ -9,7 +9,6 @@ classifiers divide by the margin γ; of these functions only `unit_capacity_boun
 import copy
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import reason
+from feature_alignment.errors import check_whole, reason
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
 from feature_alignment.gradients.samples import as_samples
@@ -287,8 +286,7 @@ def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 50
         raise ValueError(
             f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
         )
-    if not isinstance(chunk_size, Integral) or chunk_size < 1:
-        raise ValueError(f"chunk_size: {chunk_size!r}; it must be a whole number of at least 1.")
+    check_whole("chunk_size", chunk_size, 1)
     samples, labels = as_samples(x, like=input_like(model)).entries[0], real_tensor("y", y)
     own = dict(model.named_parameters())
     weights = {name: own[name] for name in select_parameters(model, None)}

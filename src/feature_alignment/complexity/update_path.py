@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
+from feature_alignment.errors import check_whole
 from feature_alignment.gradients.parameter_values import Selection, select_parameters
 from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.tangent_trace import tangent_trace
@@ -60,8 +60,7 @@ class UpdatePath:
     ) -> None:
         if not callable(trace):
             raise TypeError(f"trace: found {trace!r}; give a function of the model.")
-        if not isinstance(every, Integral) or every < 1:
-            raise ValueError(f"every: {every} updates between two traces; give 1 or more.")
+        check_whole("every", every, 1)
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
         self._names = select_parameters(model, only)

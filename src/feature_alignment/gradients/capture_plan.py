@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -123,10 +123,10 @@ def plan_capture(
     return _plan(trial, values, samples, names, only)
 
 
-def planned_before(
-    plan: CapturePlan, model: nn.Module, x: ModelInput, **options: object
+def planned(
+    plan: CapturePlan | None, model: nn.Module, x: ModelInput, **options: Any
 ) -> CapturePlan:
-    """Reuse a plan that was made before an optimiser changed the model's parameters in place.
+    """Reuse a plan that was made before an optimiser changed the parameters in place; None: plan.
 
     Another path through the model, or another order of samples, is still detected. Outputs that
     have come to depend on other samples, or on chance, are detected only if a module's mode shows
@@ -137,6 +137,8 @@ def planned_before(
         ValueError: if the plan is for another model or for parameters since replaced, if options
             other than None are given, since a plan has its own; or as `plan_capture`.
     """
+    if plan is None:
+        return plan_capture(model, x, **options)
     refuse_dependent_samples(model)
     if not is_plan_of(plan, model):
         raise ValueError("plan: made for another model, or parameters have been replaced since.")

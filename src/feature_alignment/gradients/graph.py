@@ -224,11 +224,14 @@ def is_selection(
     ranks = _ranks(graph.shape(source), transposed)
     if len(ranks) != (leaf.numel() if entries is None else len(entries)):
         return False
-    found = _pulled_back(graph, source, leaf, ranks + 1)
-    order = torch.arange(1, len(ranks) + 1).to(leaf)
-    if entries is None:
-        return torch.equal(found, order)
-    return torch.equal(found, torch.zeros_like(found).index_put((entries,), order))
+    order = torch.arange(len(ranks))
+    for value in (lambda rank: rank % 4096 + 1, lambda rank: rank // 4096):  # exact in float32
+        found, expected = _pulled_back(graph, source, leaf, value(ranks)), value(order).to(leaf)
+        if entries is not None:
+            expected = torch.zeros_like(found).index_put((entries,), expected)
+        if not torch.equal(found, expected):
+            return False
+    return True
 
 
 def _pulled_back(

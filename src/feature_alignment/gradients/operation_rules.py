@@ -247,21 +247,11 @@ class BroadcastCall(OperationCall):
         return {i: VectorGradients(part) for i, part in zip(self._operands, parts, strict=True)}
 
 
-class ProductByEntryCall(BroadcastCall):
-    """`mul`: the gradient times the other factor."""
-
-    def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
-        (i,) = self._operands
-        other = self._node._saved_self if i == 1 else self._node._saved_other
-        return {i: gradient * other}
-
-
 class CopyCall(BroadcastCall):
-    """`add`, `expand`, and `repeat` once for each sample: the gradient itself."""
+    """`expand`, and `repeat` once for each sample: the gradient itself."""
 
     def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
-        alpha = getattr(self._node, "_saved_alpha", 1)
-        return {i: gradient * alpha if i == 1 and alpha != 1 else gradient for i in self._operands}
+        return dict.fromkeys(self._operands, gradient)
 
 
 class NormalisationCall(BroadcastCall):
@@ -295,9 +285,8 @@ _KINDS: dict[type[OperationCall], str] = {
     ConvolutionCall: "Convolution",
     LookupCall: "Embedding Index IndexSelect",
     NormalisationCall: "NativeLayerNorm NativeGroupNorm NativeBatchNorm FusedRmsNorm",
-    ProductByEntryCall: "Mul",
-    CopyCall: "Add Expand Repeat",
-    BroadcastCall: "Addcdiv Addcmul Atan2 Div Maximum Minimum PreluKernel Sub Where",
+    CopyCall: "Expand Repeat",
+    BroadcastCall: "Add Addcdiv Addcmul Atan2 Div Maximum Minimum Mul PreluKernel Sub Where",
 }
 _RULES = {f"{kind}Backward0": rule for rule, kinds in _KINDS.items() for kind in kinds.split()}
 _RULES |= {"LerpBackward1": BroadcastCall, "PowBackward1": BroadcastCall}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from feature_alignment.arrays import Matrix, real_array
-from feature_alignment.errors import check_choice
+from feature_alignment.errors import check_choice, check_whole
 
 
 class UndefinedAlignmentError(ValueError):
@@ -169,7 +169,8 @@ def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
         ValueError: if the kernel is not square or its size is not a multiple of c.
     """
     size = kernel.shape[0]
-    if kernel.shape != (size, size) or outputs < 1 or size % outputs:
+    check_whole("outputs", outputs, 1)
+    if kernel.shape != (size, size) or size % outputs:
         raise ValueError(
             f"kernel of shape {tuple(kernel.shape)} with {outputs} outputs; "
             "it must be (n·c, n·c) with c outputs."

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from feature_alignment.arrays import Matrix, real_tensor
+from feature_alignment.errors import check_whole
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -59,8 +60,7 @@ def average_tangent_features(
         >>> average_tangent_features(layer, start, end, torch.tensor([[3.0, 4.0]]), 2)["weight"]
         tensor([[3., 4.]])
     """
-    if points < 2:
-        raise ValueError(f"points: {points}; the path's two ends need at least 2.")
+    check_whole("points", points, 2)  # the path's two ends
     samples = as_samples(x, inputs, input_like(model))
     plan = plan_capture(model, samples, start, output=output, only=only)
     first, last = (evaluation_point(model, values) for values in (start, end))

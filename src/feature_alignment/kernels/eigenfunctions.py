@@ -7,6 +7,7 @@ import scipy.linalg
 import torch
 
 from feature_alignment.arrays import real_array
+from feature_alignment.errors import check_whole
 from feature_alignment.kernels.alignment import centre_labels
 from feature_alignment.kernels.spectrum import symmetric_gram
 
@@ -44,11 +45,11 @@ def eigenfunctions(
     """
     gram = symmetric_gram(kernel, 1e-4)
     size = len(gram)
-    if outputs < 1 or size % outputs:
+    check_whole("outputs", outputs, 1)
+    if size % outputs:
         raise ValueError(f"kernel of {size} rows with {outputs} outputs; it must be (n·c, n·c).")
     number = size if number is None else number
-    if not 1 <= number <= size:
-        raise ValueError(f"number: {number} eigenfunctions of a kernel of size {size}.")
+    check_whole("number", number, 1, size)
     if number <= _SUBSET_SHARE * size:
         values, vectors = scipy.linalg.eigh(gram, subset_by_index=[size - number, size - 1])
     else:
@@ -80,8 +81,7 @@ def label_energy(
         raise ValueError(f"{len(labels)} label entries for functions of {len(functions)}.")
     given: int = functions.shape[1]
     k = given if k is None else k
-    if not 1 <= k <= given:
-        raise ValueError(f"k: {k} eigenfunctions of {given} given.")
+    check_whole("k", k, 1, given)
     norm = labels @ labels
     if norm <= (1e-12 * size) ** 2:
         raise ValueError("the labels are the same for all samples, so they have no energy.")

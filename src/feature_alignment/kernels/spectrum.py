@@ -1,12 +1,11 @@
 """The spread of a kernel's eigenvalues: effective rank and trace ratios."""
 
-from numbers import Integral
-
 import numpy as np
 import scipy.linalg
 import scipy.special
 
 from feature_alignment.arrays import Matrix, real_array
+from feature_alignment.errors import check_whole
 
 # Relative to the largest eigenvalue: in single precision, the zero eigenvalues of a kernel of a few
 # thousand rows come out smaller than this.
@@ -92,8 +91,7 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
         0.75
     """
     shares = _shares(eigenvalues)
-    if not isinstance(k, Integral) or not 1 <= k <= len(shares):
-        raise ValueError(f"k: {k}; it must be a whole number from 1 to {len(shares)}.")
+    check_whole("k", k, 1, len(shares))
     # Partial sums of one sum, so that rounding never makes T_k fall with k.
     return float(min(1.0, np.cumsum(np.sort(shares)[::-1])[k - 1]))
 

@@ -21,7 +21,7 @@ from feature_alignment.gradients.capture_plan import (
     by_rules_or_one_by_one,
     capture_gradients,
     plan_capture,
-    planned_before,
+    planned,
     summed_in,
 )
 from feature_alignment.gradients.checks import checked_outputs
@@ -111,10 +111,7 @@ def tangent_kernel(
     rows = as_samples(x, inputs, like)
     with _told_of_columns():
         columns = None if x2 is None else as_samples(x2, inputs, like)
-    if plan is None:
-        plan = plan_capture(model, rows, parameters, output=output, only=only)
-    else:
-        plan = planned_before(plan, model, rows, parameters=parameters, output=output, only=only)
+    plan = planned(plan, model, rows, parameters=parameters, output=output, only=only)
     if columns is not None:
         with _told_of_columns():
             function, f, _ = checked_outputs(plan.function, plan.values, columns)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from functools import reduce
-from numbers import Integral
 
 import numpy as np
 import torch
 
 from feature_alignment.arrays import Matrix
+from feature_alignment.errors import check_whole
 from feature_alignment.kernels.alignment import LabelAlignmentForm, centre_kernel, label_alignment
 from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalues
 
@@ -112,8 +112,9 @@ class TangentKernel:
         """
         # Kernels have the model's precision: float32 makes zero eigenvalues slightly negative, and
         # centring keeps the raw kernel's rounding errors.
-        kernel = self.centred if centred else self.total
-        share = float(kernel.double().norm() / self.total.double().norm())
+        total = self._of_one_set()
+        kernel = self.centred if centred else total
+        share = float(kernel.norm() / total.norm())
         if not share > 0:  # NaN if the raw kernel is 0, too
             raise ValueError(
                 "once centred, the kernel is 0: the features are the same for all samples."
@@ -163,8 +164,7 @@ class TangentKernel:
             >>> list(kernel.layers), list(kernel.by_block(1).layers)
             (['0.0', '0.1', '1'], ['0', '1'])
         """
-        if not isinstance(depth, Integral) or depth < 1:
-            raise ValueError(f"depth: {depth!r}; it must be a whole number of at least 1.")
+        check_whole("depth", depth, 1)
         blocks: dict[str, torch.Tensor] = {}
         for layer, gram in self.layers.items():
             block = ".".join(layer.split(".")[:depth])

@@ -13,8 +13,7 @@ from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
     capture_gradients,
-    plan_capture,
-    planned_before,
+    planned,
 )
 from feature_alignment.gradients.layer_inputs import TokenInputs
 from feature_alignment.gradients.parameter_gradients import (
@@ -31,13 +30,17 @@ def tangent_trace(
     x: ModelInput,
     memory_budget: float = 2**28,
     plan: CapturePlan | None = None,
+    *,
+    inputs: str | Collection[str | int] | None = None,
     **options: Any,
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
     The complexity measure sums ‖δw_t‖ · √(Tr K_t). The trace takes one forward and c + 1
     backward passes. Sums are in float64, in units of f² per parameter²; for times in units of a
-    training step see benchmarks/tangent_trace.csv.
+    training step see benchmarks/tangent_trace.csv. For a weight (k, d) with inputs a and gradients
+    δ at P positions, the cheaper of Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and ‖Σ_t δ_t a_tᵀ‖² is computed, all
+    outputs in one product.
 
     Source: Baratin et al. 2021, eq. 18 (‖Φ_t‖_F).
 
@@ -48,7 +51,8 @@ def tangent_trace(
             not change the result.
         plan: from `plan_capture(model, x)`, relatively slow for small models; it stays valid
             while an optimiser changes the parameters in place. None for a new one.
-        options: `inputs` and, for a new plan, `output` and `only` of `tangent_kernel`.
+        inputs: as for `tangent_kernel`.
+        options: for a new plan, `output` and `only` of `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported, the budget is too small for one sample, or the
@@ -58,36 +62,10 @@ def tangent_trace(
         >>> tangent_trace(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]]))  # 3 · (3² + 4² + 1)
         78.0
     """
-    return math.fsum(layer_tangent_traces(model, x, memory_budget, plan, **options).values())
-
-
-def layer_tangent_traces(
-    model: nn.Module,
-    x: ModelInput,
-    memory_budget: float = 2**28,
-    plan: CapturePlan | None = None,
-    *,
-    inputs: str | Collection[str | int] | None = None,
-    **options: Any,
-) -> dict[str, float]:
-    """Traces Tr K^ℓ of the modules' own tangent kernels by name; they sum to `tangent_trace`.
-
-    A shared parameter counts with the first module that has it. For a weight (k, d) with inputs a
-    and gradients δ at P positions, the cheaper of Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and ‖Σ_t δ_t a_tᵀ‖² is
-    computed, all outputs in one product.
-
-    Source: Baratin et al. 2021, Section 3.3 (sum over layers).
-
-    Raises:
-        ValueError: as `tangent_trace`.
-    """
     budget = whole_bytes(memory_budget)
     samples = as_samples(x, inputs, input_like(model))
-    if plan is None:
-        plan = plan_capture(model, samples, **options)
-    else:
-        plan = planned_before(plan, model, samples, **options)
-    return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, budget))
+    plan = planned(plan, model, samples, **options)
+    return by_rules_or_one_by_one(plan, lambda p: _trace(p, samples, budget))
 
 
 def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tensor) -> float:
@@ -111,7 +89,7 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
         return float((by_readout + by_hidden).sum())
 
 
-def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> dict[str, float]:
+def _trace(plan: CapturePlan, samples: Samples, memory_budget: int) -> float:
     per_sample = max(1, plan.held_bytes + plan.passing_bytes)
     if memory_budget < per_sample:
         raise ValueError(
@@ -125,7 +103,7 @@ def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> di
             owner = name.rpartition(".")[0]
             square = sum(_squared_norm(part.uses) for part in found.pop(name, ()))
             traces[owner] = traces.get(owner, 0.0) + square
-    return traces
+    return math.fsum(traces.values())
 
 
 def _squared_norm(uses: Sequence[Gradients]) -> float:

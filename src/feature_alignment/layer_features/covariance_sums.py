@@ -19,6 +19,7 @@ from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 from feature_alignment.layer_features.layers import (
     MatrixUse,
+    chosen_layers,
     layers_of,
     owners_of_matrices,
     reasons,
@@ -145,7 +146,7 @@ class CovarianceSums:
             if problem not in warned:
                 log.warning("%s; no NFM or AGOP is computed for it.", problem)
                 warned.add(problem)
-        return layers if self.layers is None else {name: layers[name] for name in self.layers}
+        return chosen_layers(layers, self.layers)
 
 
 def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import check_whole, suggestion
 from feature_alignment.gradients.capture import (
     backpropagate,
     one_hot_cotangents,
@@ -96,10 +96,9 @@ def layer_feature_matrices(
         raise ValueError(
             "initial: give tensors by the parameters' names, as from copy_parameters(model)."
         )
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
-    if output_samples is not None and output_samples < 1:
-        raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
+    check_whole("chunk_size", chunk_size, 1)
+    if output_samples is not None:
+        check_whole("output_samples", output_samples, 1)
     if (output_samples is None) != (generator is None):
         raise ValueError("output_samples and generator go together: give both or neither.")
     refuse_dependent_samples(model)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -9,6 +10,8 @@ from torch import nn
 from feature_alignment.errors import shortened, suggestion
 from feature_alignment.gradients.capture import Recording
 from feature_alignment.gradients.graph import Graph, Source, selected_entries
+
+T = TypeVar("T")
 
 # Operations that only select and rearrange entries.
 _VIEWS = frozenset(
@@ -82,6 +85,18 @@ def owners_of_matrices(model: nn.Module, layers: Sequence[str] | None) -> dict[s
                 f"and convolutions are measured; {suggestion(name, list(owners.values()))}."
             )
     return {parameter: name for parameter, name in owners.items() if name in wanted}
+
+
+def chosen_layers(found: Mapping[str, T], layers: Sequence[str] | None) -> dict[str, T]:
+    """What was found for the layers asked for, in their order; None for all.
+
+    Raises:
+        ValueError: if one has another name: several matrices of one parameter are numbered.
+    """
+    for name in layers or ():
+        if name not in found:
+            raise ValueError(f"layers: {shortened(name)} is no layer; {suggestion(name, found)}.")
+    return dict(found) if layers is None else {name: found[name] for name in layers}
 
 
 def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:

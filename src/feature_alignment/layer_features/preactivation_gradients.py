@@ -18,7 +18,12 @@ from feature_alignment.gradients.parameter_values import Parameters, evaluation_
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.layer_features.covariance_sums import NOTHING
-from feature_alignment.layer_features.layers import layers_of, owners_of_matrices, reasons
+from feature_alignment.layer_features.layers import (
+    chosen_layers,
+    layers_of,
+    owners_of_matrices,
+    reasons,
+)
 
 
 def preactivation_gradients(
@@ -65,4 +70,4 @@ def preactivation_gradients(
     rows = {name: use.rows(weighted[use.number])[: len(f)] for name, use in uses.items()}
     for name in in_other_order(rows, stacked, weights, relative, "layer {!r}".format)[:1]:
         raise ValueError(f"layer {name!r} does not see the samples in the order of the inputs.")
-    return stacked if layers is None else {name: stacked[name] for name in layers}
+    return chosen_layers(stacked, layers)

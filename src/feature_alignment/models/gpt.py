@@ -30,7 +30,7 @@ class CausalAttention(nn.Module):
             layer(x).view(n, length, self.n_head, -1).transpose(1, 2)  # (n, head, T, d/head)
             for layer in (self.query, self.key, self.value)
         )
-        # Written out, since the fused operation has no forward-mode derivative.
+        # Written out: the fused operation would round differently.
         scores = q @ k.transpose(2, 3) / math.sqrt(d // self.n_head)  # (n, head, T, T)
         future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         weights = scores.masked_fill(future, -torch.inf).softmax(dim=3)

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import nn
 
-from feature_alignment.errors import check_choice
+from feature_alignment.errors import check_choice, check_whole
 
 SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias", "lecun")
 
@@ -63,14 +63,13 @@ def new_conv2d(
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse a number of units, channels or layers, by its name, that is below 1.
+    """Refuse numbers of units, channels or layers, by name, that are not whole numbers from 1 on.
 
     Raises:
         ValueError: if one is.
     """
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}: {size}; it must be at least 1.")
+        check_whole(name, size, 1)
 
 
 def draw_normal(parameter: torch.Tensor, std: float, generator: torch.Generator) -> None:

@@ -6,7 +6,7 @@ of these overrides the ones before it: defaults, preset, config.yaml, --configfi
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -214,6 +214,16 @@ def resolve_config(
     return config
 
 
+def check_known(told: str, name: object, known: Collection[str]) -> None:
+    """Refuse a name that is not among the known ones.
+
+    Raises:
+        UserError: with `told`, such as "papers: unknown paper 'x'", and a suggestion.
+    """
+    if name not in known:
+        raise UserError(f"{told}; {suggestion(name, known)}.")
+
+
 @dataclass(frozen=True)
 class Change:
     """A key of the configuration whose value differs from the preset's."""
@@ -257,17 +267,13 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     origin: dict[str, Path] = {}
     allowed = [f"{name}.yaml" for name in PRESETS]
     for file in (file for paper in papers() for file in paper_folder(paper).glob("presets/*.y*ml")):
-        if file.name not in allowed:
-            raise UserError(f"{file}: is no preset's; {suggestion(file.name, allowed)}.")
+        check_known(f"{file}: is no preset's", file.name, allowed)
     for file in paper_files(f"presets/{preset}.yaml"):
         paper = file.parents[1].name
-        known = [name for name in all_parameters() if paper_of(name) == paper]
+        known = [name.partition("_")[2] for name in all_parameters() if paper_of(name) == paper]
         for name, section in read_mapping(file).items():
-            experiment = f"{paper}_{name}"
-            if experiment not in known:
-                hint = suggestion(name, [name.partition("_")[2] for name in known])
-                raise UserError(f"{file}: {name}: unknown experiment; {hint}.")
-            experiments[experiment], origin[experiment] = section, file
+            check_known(f"{file}: {name}: unknown experiment", name, known)
+            experiments[f"{paper}_{name}"], origin[f"{paper}_{name}"] = section, file
     return {**settings, "experiments": experiments}, origin
 
 

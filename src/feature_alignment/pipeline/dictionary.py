@@ -216,7 +216,7 @@ def _resource(file: Path, name: str) -> dict[str, Any]:
 def _table(file: Path) -> dict[str, Any]:
     import pandas as pd
 
-    frame, paper = pd.read_csv(file), paper_of(file.stem)
+    frame, paper = pd.read_csv(file, low_memory=False), paper_of(file.stem)
     types = {"i": "integer", "f": "number", "b": "boolean"}
     fields = []
     for column in frame:

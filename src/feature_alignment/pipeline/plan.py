@@ -9,9 +9,9 @@ from typing import Any
 
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.registry import DATASETS, check_options
-from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.errors import UserError, shortened
 from feature_alignment.pipeline.claims.ledger import Claim, check_ledgers
-from feature_alignment.pipeline.config import Change, Config, changes
+from feature_alignment.pipeline.config import Change, Config, changes, check_known
 from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.figure import Point, Settings
 from feature_alignment.pipeline.papers import (
@@ -212,27 +212,19 @@ def points_of(figure: str, settings: Settings) -> tuple[Point, ...]:
 def _check_point(point: Point, names: Sequence[str]) -> None:
     if names.count(point.name) > 1:
         raise UserError(f"two points have the name {point.name!r}; rename one.")
-    if point.experiment not in all_parameters():
-        raise UserError(
-            f"point {point.name!r}: {type(point.parameters).__name__} is no experiment's class in "
-            f"parameters.py; {suggestion(point.experiment, all_parameters())}."
-        )
+    kind = type(point.parameters).__name__
+    told = f"point {point.name!r}: {kind} is no experiment's class in parameters.py"
+    check_known(told, point.experiment, all_parameters())
     for key in point.parameters.dataset_keys():
-        name = getattr(point.parameters, key)
-        if name and name not in DATASETS:
-            raise UserError(
-                f"{point.experiment}/{point.name}: {key}: unknown dataset {shortened(name)}; "
-                f"{suggestion(name, DATASETS)}."
-            )
+        if name := getattr(point.parameters, key):
+            told = f"{point.experiment}/{point.name}: {key}: unknown dataset {shortened(name)}"
+            check_known(told, name, DATASETS)
 
 
 def _selected_figures(config: Config) -> tuple[str, ...]:
     chosen = tuple(papers()) if config.papers == "all" else config.papers
     for paper in chosen:
-        if paper not in papers():
-            raise UserError(
-                f"papers: unknown paper {shortened(paper)}; {suggestion(paper, papers())}."
-            )
+        check_known(f"papers: unknown paper {shortened(paper)}", paper, papers())
     of_papers = tuple(figure for figure in all_figures() if paper_of(figure) in chosen)
     if config.figures == "all":
         return of_papers

@@ -51,7 +51,8 @@ def read_yaml(path: Path) -> Any:
         UserError: if it cannot be read, is not YAML, or gives a key twice.
     """
     try:
-        return _parsed(read_regular(path).decode()) or {}
+        found = _parsed(read_regular(path).decode())
+        return {} if found is None else found
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except (ParserError, ScannerError) as error:

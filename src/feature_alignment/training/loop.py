@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from feature_alignment.errors import UserError
 from feature_alignment.training.batches import Augmentation, epoch_batches
 from feature_alignment.training.checkpoint import Stateful, TrainingCheckpoint
 from feature_alignment.training.errors import TrainingDivergedError
@@ -84,12 +85,18 @@ def train(
         TrainingDivergedError: if the loss is no longer finite, every `CHECK_EVERY` updates, at
             measured steps and at the end; at the latter two also if a parameter is not finite.
         TypeError: if a probe does not return a `Measurement`.
-        ValueError: if a measured step is outside the run, mini-batches have no generator, a probe
-            changes a parameter, or, with a checkpoint, `augment` draws from `batches`.
+        UserError: if a measured step is outside the run.
+        ValueError: if mini-batches have no generator, a probe changes a parameter, or, with a
+            checkpoint, `augment` draws from `batches`.
     """
     measured = set(measure_at)
-    if any(step not in range(steps + 1) for step in measured):
-        raise ValueError(f"measure_at: {sorted(measured)} are not all of the steps 0 to {steps}.")
+    if outside := sorted(measured.difference(range(steps + 1))):
+        raise UserError(
+            f"measure_at: step {outside[0]} is outside the run's 0 to {steps}; "
+            "remove it or train longer."
+        )
+    if batch_size is not None and batches is None:
+        raise ValueError("batches: missing; give torch_stream(seed, 'batches') for mini-batches.")
     evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
     metrics = {"loss": loss, **(metrics or {})}
     recorder, last_time = recorder or Recorder(), time.monotonic()
@@ -208,11 +215,9 @@ def _training_pairs(
     done: int,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     # Endless batches, skipping those of the updates already done.
-    if batch_size is None:
+    if batch_size is None or batches is None:
         while True:
             yield x, y
-    if batches is None:
-        raise ValueError("batches: missing; give torch_stream(seed, 'batches') for mini-batches.")
     for index in islice(epoch_batches(len(x), batch_size, batches, drop_incomplete), done, None):
         index = index.to(x.device)
         yield x.index_select(0, index), y.index_select(0, index)

@@ -1,7 +1,7 @@
 """Schedules: the steps at which a run is measured, 0 before the first update; learning rates."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from feature_alignment.errors import UserError
 
@@ -39,21 +39,6 @@ def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
         chosen.add(int(position))
         position *= ratio
     return sorted(chosen)
-
-
-def explicit(chosen: Iterable[int], steps: int) -> list[int]:
-    """The listed steps, in order and without duplicates.
-
-    Raises:
-        UserError: if a step is outside 0 … steps.
-    """
-    ordered = sorted(set(chosen))
-    if outside := [step for step in ordered if not 0 <= step <= steps]:
-        raise UserError(
-            f"measure_at: step {outside[0]} is outside the run's 0 to {steps}; "
-            "remove it or train longer."
-        )
-    return ordered
 
 
 def constant_rate(t: int) -> float:

@@ -356,8 +356,7 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     """Isotropic part ε₁ of the covariance."""
     epsilon2: NotNegative = 0.01
     """Standard deviation ε₂ of the noise added to all inputs."""
-    delta: Positive = 0.001
-    """Tempering δ of the tempered reading (not in the paper); set by the figure's points."""
+    delta: Positive = by_figure(0.001, "Tempering δ of the tempered reading (not in the paper).")
     label_shift: float = 1e-05
     """Added to every label."""
     observed_networks: Count = 4
@@ -430,7 +429,7 @@ class Theorem9(Parameters, experiment="theorem9"):
     )
     """Input dimensions d."""
     most_samples: Count = 50000
-    """Sample sizes above this are omitted; d log³d is 43656 at d = 256."""
+    """Sample sizes above this are omitted; d log³d is 43650 at d = 256."""
     network_dimension: int = Field(default=32, ge=4)
     """Input dimension of the network whose initial outputs are set to zero."""
     network_width: Count = 4096

@@ -197,7 +197,7 @@ def _demand(claim: Claim) -> str:
 def describe_criterion(claim: Claim) -> str:
     """What must hold for a claim to be reproduced, and to be partly so, in words.
 
-    Example: "the mean above 0.9; partly: misses it by at most 25 % of its distance from 1".
+    Example: "the mean above 3; partly: misses the bound by at most 25 % of it".
     """
     demand = _demand(claim)
     if claim.kind == "mathematics":

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.config import Preset
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.config import Preset, check_known
 from feature_alignment.pipeline.dictionary import Text, describe, dictionaries, read_dictionary
 from feature_alignment.pipeline.papers import paper_folder
 from feature_alignment.pipeline.parameters import Section, check
@@ -70,6 +70,7 @@ class Claim(Section):
 
     Attributes:
         id: unique name, paper.figure.quantity; fig_<name> for anything but a figure of the paper.
+        paper: its key.
         place: where the paper says it.
         statement: what the paper claims, in our own words.
         quote: a short verbatim phrase of the paper; mathematics in plain letters.
@@ -81,6 +82,7 @@ class Claim(Section):
             its released code, or the statement is in words only.
         figure: the figure whose tidy table is read.
         select: column and value (or list of values) of the rows to read; `step` may be last.
+        criterion: what must hold for the claim to be reproduced.
         lowest_preset: the smallest preset whose sizes can decide the claim.
         data: whether only the real data can decide the claim, or any data can.
         paper_value: the paper's number in the unit of `unit`, or None if it gives none.
@@ -186,11 +188,8 @@ def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> tuple[Claim,
     claims, places = load_ledger(files), {path.parent.name: path for path in files}
     check_claims(claims)
     for claim in claims:
-        if claim.figure not in figures:
-            raise UserError(
-                f"{places[claim.paper]}: claim {claim.id}: figure: unknown figure "
-                f"{claim.figure!r}; {suggestion(claim.figure, figures)}."
-            )
+        where = f"{places[claim.paper]}: claim {claim.id}: figure"
+        check_known(f"{where}: unknown figure {claim.figure!r}", claim.figure, figures)
     return claims
 
 

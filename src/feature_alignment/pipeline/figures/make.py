@@ -44,28 +44,15 @@ def table_of(
     return made
 
 
-class ArraysMissingError(LookupError):
-    """A picture that was to be drawn without arrays needs one."""
-
-
-class _NoArrays(dict[str, np.ndarray]):
-    def __missing__(self, name: str) -> np.ndarray:
-        raise ArraysMissingError(name)
-
-
-def draw_figure(spec: Spec, table: Path, arrays: Path | None, pictures: Sequence[Path]) -> None:
-    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it.
-
-    Raises:
-        PaperError: if `draw` fails; its cause is an ArraysMissingError if `arrays` is None and
-            `draw` needs one.
-    """
-    loaded: dict[str, np.ndarray] = _NoArrays()
-    if arrays is not None:
+def draw_figure(
+    spec: Spec, table: Path, arrays: Path | Mapping[str, np.ndarray], pictures: Sequence[Path]
+) -> None:
+    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
+    if isinstance(arrays, Path):
         with np.load(arrays) as stored:
-            loaded = dict(stored)
+            arrays = dict(stored)
     names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
-    content = FigureTable(pd.read_csv(table, low_memory=False), loaded, spec["claims"], names)
+    content = FigureTable(pd.read_csv(table, low_memory=False), arrays, spec["claims"], names)
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
-from feature_alignment.pipeline.config import Change, Config, Preset
+from feature_alignment.pipeline.config import Change, Config, Preset, check_known
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import (
     all_figures,
@@ -158,10 +158,7 @@ def load_multiverses() -> dict[str, Multiverse]:
             group: Multiverse = check(Multiverse, entry, lambda _, where=where: where)
             figures = tuple(dict.fromkeys(f"{paper}_{figure}" for figure in group.figures))
             for figure in figures:
-                if figure not in all_figures():
-                    raise UserError(
-                        f"{where}: unknown figure {figure!r}; {suggestion(figure, all_figures())}."
-                    )
+                check_known(f"{where}: unknown figure {figure!r}", figure, all_figures())
             if group.learnt and group.learnt.figure not in group.figures:
                 raise UserError(
                     f"{where}: learnt: figure: found {group.learnt.figure!r}; allowed: "
@@ -194,12 +191,10 @@ def universes(
     size, paper = group.sizes[config.preset], name.partition("_")[0]
     changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
     plain = config.plain()["experiments"]
-    for unknown in changes.keys() - plain.keys():
-        own = [key.removeprefix(f"{paper}_") for key in plain if paper_of(key) == paper]
-        raise UserError(
-            f"{_where(name)}: sizes.{config.preset}.changes: unknown experiment; "
-            f"{suggestion(unknown.removeprefix(f'{paper}_'), own)}."
-        )
+    known = [key.removeprefix(f"{paper}_") for key in plain if paper_of(key) == paper]
+    for experiment in size.changes:
+        where = f"{_where(name)}: sizes.{config.preset}.changes"
+        check_known(f"{where}: unknown experiment", experiment, known)
     plain = merge(plain, changes)
     for change in mine:
         *path, last = change.key.split(".")

@@ -15,7 +15,7 @@ from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
-from feature_alignment.training.schedule import explicit, geometric
+from feature_alignment.training.schedule import geometric
 
 
 def run_seed(run: SeedRun[Classification]) -> SeedResult:
@@ -31,9 +31,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     evaluated = {split: (x[first], y[first]) for split, (x, y) in splits.items()}
     model = build_network(run, splits["train"][0][0].shape)
     at, batches = p.measure_at, kernel_batches(splits, p.kernel_samples)
-    measured = (
-        explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
-    )
+    measured = at if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
     rate, decay = p.learning_rate, p.weight_decay
     recorder = train(
         model,

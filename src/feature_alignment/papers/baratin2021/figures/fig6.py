@@ -275,7 +275,7 @@ FIGURE = Figure(
     "goal. Numbers beside the curves are those of the measures below, of curves that end together "
     "in one text. E-H: Spearman's rank "
     "correlation of each measure with the gap, both means over seeds; hatched where fewer than "
-    "four networks decide nothing. In all panels measure 1 is orange, those with a correlation "
+    "four networks decide nothing. In all panels measure 1 is vermilion, those with a correlation "
     "above 0.9, the dashed line, are blue, the others grey, and the gap is black. Neyshabur 2018a "
     "is arXiv:1707.09564, 2018b arXiv:1805.12076, which is defined for one hidden layer only. n/a: "
     "not defined there, or the same for all networks.",

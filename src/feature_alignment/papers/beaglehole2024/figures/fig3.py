@@ -146,7 +146,7 @@ FIGURE = Figure(
     title="The C-NFC at initialisation, predicted by random matrix theory and observed",
     caption="Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation "
     "on the alignment reversing data set, n = d = k, against the balance γ, the share of label "
-    "1. Left: predicted from moments of R averaged over 30 networks. Middle: observed with one "
+    "1. Left: predicted from moments of R averaged over networks. Middle: observed with one "
     "network; bars: standard deviation over networks, mean over draws of the data (seeds). "
     "Thin lines: single draws; thick: their mean, from four draws on with a band of one "
     "standard deviation either way. Right: mean observed against mean predicted, one point for "

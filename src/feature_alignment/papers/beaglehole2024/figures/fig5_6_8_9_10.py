@@ -165,7 +165,7 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
             _draw_scales(ax, rows[rows["point"] == point], looks, marker)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
     grey = style.COLOURS["reference"]
-    for _ in points[1:]:
+    if len(points) > 1:
         axes[0, 0].plot([], [], MARKERS[1], color=grey, label="mean eigenvalue 1")
     _label(axes)
     return figure

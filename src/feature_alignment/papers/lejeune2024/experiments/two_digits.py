@@ -79,7 +79,8 @@ def fit(
 ) -> int:
     """Train by SGD on the squared error with cosine annealing; return the number of steps.
 
-    The step size is zero after `annealing_epochs`, by default all of them; see `cosine_rate`.
+    The step size has fallen to zero after `annealing_epochs`, by default all of them; it would rise
+    again, see `cosine_rate`.
     """
     p = run.parameters
     per_epoch = steps_per_epoch(len(x), p.batch_size)
