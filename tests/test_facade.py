@@ -123,6 +123,15 @@ class TestTangentKernel:
         with pytest.raises(ValueError, match="holds values that are not finite"):
             kernel.spectrum(centred=centred)
 
+    def test_layers_have_kernels_of_their_own(self, kernel):
+        layer = kernel["0.2"]
+        torch.testing.assert_close(layer.total, kernel.layers["0.2"])
+        assert layer.effective_rank() < kernel.effective_rank()
+        with pytest.raises(KeyError, match=r"0\.1"):
+            _ = kernel["0.1"]
+        with pytest.raises(ValueError, match=r"kernel: .*; give its `total` or `centred`"):
+            fa.eigenfunctions(kernel, 2)
+
     def test_blocks_add_up(self, kernel):
         assert list(kernel.layers) == ["0.0", "0.2", "1"]
         blocks = kernel.by_block()

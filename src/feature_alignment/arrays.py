@@ -21,7 +21,8 @@ def real_array(name: str, values: Matrix) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         why = error if str(error) == "it is complex" else "it is not an array of numbers"
-        raise ValueError(f"{name}: {why}; give real numbers.") from error
+        cure = "its `total` or `centred`" if hasattr(values, "centred") else "real numbers"
+        raise ValueError(f"{name}: {why}; give {cure}.") from error
 
 
 def real_tensor(name: str, values: Matrix, like: torch.Tensor | None = None) -> torch.Tensor:

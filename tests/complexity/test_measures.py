@@ -307,6 +307,23 @@ def test_the_fisher_rao_norm_is_that_of_each_sample_s_own_gradient(build):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_the_fisher_rao_norm_takes_inputs_and_outputs_as_a_kernel_does():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, shift):
+            return {"hidden": x, "logits": self.layer(x + shift)}
+
+    layer = nn.Linear(3, 2)
+    model = Shifted()
+    x, y, shift = torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1]), torch.ones(3)
+    expected = complexity.fisher_rao_norm(layer, x + shift, y, 2)
+    batch, options = {"x": x, "shift": shift}, {"inputs": ["x"], "output": "logits"}
+    assert complexity.fisher_rao_norm(model, batch, y, 3, **options) == pytest.approx(expected)
+
+
 def test_the_fisher_rao_norm_of_a_homogeneous_network_needs_outputs_alone():
     """Without biases Jw = L f, Theorem 3.1 of arXiv:1711.01530."""
     model = mlp(bias=False)

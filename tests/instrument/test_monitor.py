@@ -18,6 +18,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.instrument import MEASURES
 from feature_alignment.instrument.pictures import draw_record
 from feature_alignment.training.probes import COLUMNS, Measurement, Recorder, Row
+from toys import Toy
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_what_goes_wrong_later_is_kept_and_training_goes_on(data, caplog):
     assert [step for step, _ in monitor.problems] == [2] * len(monitor.problems)
     assert len(monitor.problems) == 2
     assert "not finite" in monitor.problems[0][1]
-    assert "step 2 is not measured" in caplog.text
+    assert "step 2: " in caplog.text
     assert set(monitor.frame()["step"]) == {0}
 
 
@@ -626,8 +627,8 @@ def test_a_layer_that_cannot_be_measured_is_told_once(caplog):
     for _ in range(3):
         monitor.step()
     assert [record.getMessage() for record in caplog.records] == [
-        "layer 'shift' does not multiply a layer's inputs, or its part in the outputs is "
-        "hidden; no NFM or AGOP is computed for it."
+        "layer 'shift' does not multiply a layer's inputs, its part in the outputs is hidden, "
+        "or no sample reaches it; no NFM or AGOP is computed for it."
     ]
 
 
@@ -795,3 +796,96 @@ def test_two_threads_that_measure_leave_modes_and_gradients(data):
     assert all(monitor.measured == {0, 1} for monitor in monitors)
     assert model.training
     assert all((parameter.grad == 1).all() for parameter in model.parameters())
+
+
+def test_parameters_that_are_released_later_are_not_measured():
+    """Both factors of the path and all kernels are of the parameters that were trainable."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+    x, y = torch.randn(6, 3).double(), torch.arange(6) % 2
+    measure = ("kernel", "adapted", "path")
+    records = []
+    for only in ("trainable", ["2"]):
+        other = copy.deepcopy(model)
+        other[0].requires_grad_(False)
+        monitor = fa.Monitor(other, x, y, only=only, measure=measure)
+        optimizer = torch.optim.SGD(other.parameters(), lr=0.5)
+        for t in range(4):
+            if t == 2:
+                other[0].requires_grad_(True)
+                state = monitor.state_dict()
+                monitor = fa.Monitor(other, x, y, only=only, measure=measure, state=state)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(other(x), y).backward()
+            optimizer.step()
+            monitor.step()
+        assert not monitor.problems
+        records.append(monitor.frame())
+    pd.testing.assert_frame_equal(*records)
+
+
+def test_the_change_of_the_kernel_is_its_cosine_with_the_first(data):
+    model, _, _, monitor = trained(data, watch="kernel")
+    start = fa.tangent_kernel(model.eval(), data[0], parameters=monitor.initial).total
+    found = monitor.frame().query("metric == 'kernel_change'").set_index("step")["value"]
+    assert found[0] == pytest.approx(1)
+    buffers = dict(model.named_buffers())  # of the last step; the first kernel has the first's
+    for name, value in monitor.state_dict()["buffers"].items():
+        buffers[name].copy_(value)
+    start = fa.tangent_kernel(model, data[0], parameters=monitor.initial).total
+    torch.testing.assert_close(monitor.state_dict()["probes"][0]["train"], start)
+    assert found[12] < 0.99
+    resumed = fa.Monitor(model, *data, every=3, measure="kernel", state=monitor.state_dict())
+    resumed.measure(13)
+    kernel = fa.tangent_kernel(model, data[0]).total
+    last = resumed.frame().query("metric == 'kernel_change' and step == 13")["value"].item()
+    assert last == pytest.approx(fa.kernel_alignment(kernel, start), abs=1e-6)
+
+
+def test_labels_may_have_the_shape_of_the_outputs_or_be_classes_of_the_last_axis():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
+    tokens = torch.randint(7, (5, 3))
+    one_hot = nn.functional.one_hot(tokens, 7)
+    found = [
+        fa.Monitor(model, tokens, y, measure=("kernel", "adapted")).frame()
+        for y in (one_hot.flatten(1), one_hot, tokens)
+    ]
+    pd.testing.assert_frame_equal(found[0], found[1])
+    pd.testing.assert_frame_equal(found[0], found[2])
+    with pytest.raises(UserError, match=r"y: class numbers from -100 to .*; give those of the 7"):
+        fa.Monitor(model, tokens, tokens - 100, measure="kernel")
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        ("mse", "loss: found 'mse'; give a function"),
+        (nn.CrossEntropyLoss, "loss: found .*CrossEntropyLoss.*; give a function"),
+        (nn.CrossEntropyLoss(reduction="none"), r"loss: it gives values of shape \(24,\)"),
+    ],
+)
+def test_what_is_no_loss_is_refused(data, loss, says):
+    with pytest.raises(UserError, match=says):
+        fa.Monitor(network(), *data, measure="kernel", loss=loss)
+
+
+def test_a_model_without_layers_to_measure_is_told_of_the_kernel():
+    weight = nn.Parameter(torch.ones(4, 2))
+    model = Toy(lambda m, x: torch.relu(x @ m.weight) @ m.weight.T)
+    model.weight = weight
+    with pytest.raises(ValueError, match=r"no layer to measure: .*; measure='kernel' needs"):
+        fa.Monitor(model, torch.randn(3, 4))
+    assert len(fa.Monitor(model, torch.randn(3, 4), measure="kernel").frame())
+
+
+def test_arrays_of_probes_can_be_read(data):
+    def probe(step, model):
+        return Measurement(arrays={"mean": np.array([step])})
+
+    monitor = fa.Monitor(network(), *data, measure=probe)
+    monitor.step()
+    assert {name: array.tolist() for name, array in monitor.arrays.items()} == {
+        "mean/step0": [0],
+        "mean/step1": [1],
+    }

@@ -390,16 +390,33 @@ def twice_for_some(m, x):
     return m.second(h.index_add(0, chosen, m.first(x[chosen])) if len(chosen) else h)
 
 
-@pytest.mark.parametrize("function", [some_samples, some_tokens, twice_for_some])
-def test_layers_that_only_some_samples_use_are_refused(function):
+@pytest.mark.parametrize(
+    ("function", "unlike"),
+    [(some_samples, ["second"]), (some_tokens, ["first", "second"]), (twice_for_some, ["first"])],
+)
+def test_layers_that_only_some_samples_use_are_left_out(function, unlike, caplog):
     x = draw(7, 4, 3) if function is some_tokens else draw(7, 3)
     x[:4, ..., 0].abs_()
     x[4:, ..., 0].abs_().neg_()
     if function is some_tokens:
         x[:3, 0, 0].neg_()
     model = Toy(function, first=linear(3, 3), second=linear(3, 3))
-    with pytest.raises(ValueError, match="is used otherwise for some samples than for others"):
-        layer_feature_matrices(model, x, chunk_size=4 if function is twice_for_some else 500)
+    size = 4 if function is twice_for_some else 500
+    told = "layer '{}' is used otherwise for some samples than for others"
+    for name in unlike:
+        with pytest.raises(ValueError, match=rf"layer '{name}' (is|was) used .*; leave it out"):
+            layer_feature_matrices(model, x, [name], chunk_size=size)
+    kept = {"first", "second"} - set(unlike)
+    if not kept:
+        with pytest.raises(ValueError, match="no layer to measure"):
+            layer_feature_matrices(model, x, chunk_size=size)
+        return
+    found = layer_feature_matrices(model, x, chunk_size=size)
+    assert found.keys() == kept
+    for name in kept:
+        expected = layer_feature_matrices(model, x, [name], chunk_size=3)[name].covariance
+        torch.testing.assert_close(found[name].covariance, expected)
+    assert f"{told.format(*unlike)}; no NFM or AGOP" in caplog.text
 
 
 def test_a_layer_that_every_other_sample_skips_is_left_out(caplog):

@@ -8,7 +8,7 @@ classifiers divide by the margin γ; of these functions only `unit_capacity_boun
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
@@ -19,9 +19,11 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import check_whole, reason
+from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
-from feature_alignment.gradients.samples import as_samples
+from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.training.evaluation import evaluation_mode
 
@@ -268,13 +270,22 @@ def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
     return torch.allclose(large, 1024 * small, rtol=1e-6, atol=1e-9 * float(large.abs().max()))
 
 
-def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 500) -> float:
+def fisher_rao_norm(
+    model: nn.Module,
+    x: ModelInput,
+    y: Matrix,
+    chunk_size: int = 500,
+    *,
+    inputs: str | Collection[str | int] | None = None,
+    output: OutputChoice | None = None,
+) -> float:
     """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the labels y (n,).
 
     ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the derivative of f(x_i) as all
     parameters, biases included, are scaled up together. The norm vanishes as the labels are fitted.
     `chunk_size` samples at a time bound the memory and do not change the result. The model is
-    evaluated in evaluation mode; frozen parameters are included.
+    evaluated in evaluation mode; frozen parameters are included. `inputs` and `output` are as for
+    `tangent_kernel`.
 
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
 
@@ -282,19 +293,17 @@ def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 50
         ValueError: if there is no sample, the labels are not one class number per sample, or
             `chunk_size` is not a positive whole number.
     """
-    if len(x) != len(y) or not len(x):
-        raise ValueError(
-            f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
-        )
+    samples, labels = as_samples(x, inputs, input_like(model)), real_tensor("y", y)
+    if len(samples) != len(labels):
+        raise ValueError(f"y: {len(labels)} labels for {len(samples)} samples; give one for each.")
     check_whole("chunk_size", chunk_size, 1)
-    samples, labels = as_samples(x, like=input_like(model)).entries[0], real_tensor("y", y)
     own = dict(model.named_parameters())
     weights = {name: own[name] for name in select_parameters(model, None)}
     along = []  # ⟨w, ∇_w ℓ_i⟩ by chunk, float64 (b,)
     with evaluation_mode(model):
-        for part, of_part in zip(samples.split(chunk_size), labels.split(chunk_size), strict=True):
-            jacobian = Jacobian(model, part)
-            classes = _class_numbers(of_part, jacobian.f)
+        for span in spans(len(samples), chunk_size):
+            jacobian = Jacobian(model, samples[span], output=output)
+            classes = _class_numbers(labels[span], jacobian.f)
             gradient = jacobian.f.double().softmax(1)  # (b, c)
             gradient[torch.arange(len(classes)), classes] -= 1
             along.append((gradient * jacobian.times(weights)).sum(1))

@@ -21,7 +21,8 @@ class UpdatePath:
     """Length of the training path, Euclidean and weighted with the norm of the tangent features.
 
     C = Σ_t ‖δw_t‖ ‖Φ_t‖_F with ‖Φ_t‖_F² = Tr K_t, where δw_t = w_{t+1} − w_t is update t, momentum
-    included, and Φ_t are the tangent features before it. Pass it to `train` as `after_update`.
+    included, and Φ_t are the tangent features before it. Call it after every update, as
+    `feature_alignment.training.loop.train` does with its argument `after_update`.
 
     Source: Baratin et al. 2021, eq. 18 and footnote 11.
 

@@ -57,6 +57,26 @@ def label_tensor(y: torch.Tensor | ArrayLike) -> torch.Tensor:
     return y
 
 
+def labels_of_outputs(y: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Labels (n, entries) for outputs of a `shape` (n, …, c): of the same shape, or class numbers.
+
+    Class numbers (n, …), as of tokens, are those of the last axis. Others are returned as they are.
+
+    Raises:
+        UserError: if a class number is not that of an output.
+    """
+    if y.shape == shape:
+        return y.flatten(1)
+    if y.ndim < 2 or y.shape != shape[:-1] or y.is_floating_point():
+        return y
+    if y.min() < 0 or y.max() >= shape[-1]:
+        raise UserError(
+            f"y: class numbers from {y.min()} to {y.max()}; give those of the {shape[-1]} outputs, "
+            f"from 0 to {shape[-1] - 1}, without padding."
+        )
+    return nn.functional.one_hot(y.long(), shape[-1]).flatten(1)
+
+
 def measured_steps(every: Any) -> Sequence[int]:
     """The steps at which to measure, in order, for `every` of `Monitor`.
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike
@@ -21,7 +22,7 @@ from feature_alignment.complexity.update_path import PathProbe
 from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
-from feature_alignment.gradients.parameter_values import Selection, input_like
+from feature_alignment.gradients.parameter_values import Selection, input_like, select_parameters
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import ABOUT, MEASURES, METRICS, STATE, arguments
 from feature_alignment.kernels.average_features import copy_parameters
@@ -80,13 +81,16 @@ class Monitor:
     Args:
         model: the network; its current parameters are the start W₀.
         x: inputs (n, …) to measure on, as for `tangent_kernel`; moved to the model's device.
-        y: class numbers (n,) or labels (n, c), tensor or array; None for no alignment with them.
-        measure: names among "kernel", "features", "adapted" and "path", and custom probes.
-        every: a number of updates, the steps themselves, or "geometric": each 15 % later.
+        y: class numbers (n,) or labels (n, c), tensor or array; for outputs (n, …, c) also labels
+            of that shape, or class numbers (n, …); None for no alignment with them.
+        measure: names among "kernel", "features", "adapted" (by 10 points of the path) and "path",
+            and custom probes.
+        every: a number of updates, the steps themselves, or "geometric": 0, 5, 6, 7, 8, 10, …
         loss: function of the outputs, in the model's own shape, and of `y` as a tensor, recorded
             as the metric "loss"; None to record no loss. PyTorch's own losses refuse a `y` of
             another shape, others may compare each output with each target.
-        inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
+        inputs: as for `tangent_kernel`; so are `output` and, for the kernels and the path, `only`,
+            where "trainable" means those that are so at the start.
         first: the step at which the record begins.
         split: what the record calls the samples, such as "test" if they are held out.
         state: a record to resume: the result of `state_dict`, or the folder written by `save`.
@@ -122,6 +126,10 @@ class Monitor:
             raise UserError(f"measure: found {shortened(measure)}; give names or probes.")
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
+        if loss is not None and (isinstance(loss, type) or not callable(loss)):
+            raise UserError(
+                f"loss: found {shortened(loss)}; give a function of outputs and targets."
+            )
         device = next((p.device for p in model.parameters()), None)
         y = None if y is None else arguments.label_tensor(y).clone().to(device)
         self.model, self._y, self._loss = model, y, loss
@@ -144,12 +152,19 @@ class Monitor:
         self._recorder, self._other_weights = Recorder(), False
         saved = arguments.saved_state(state)
         self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
+        # By name, so that parameters that are frozen or released later change nothing.
+        names = None if only is None else select_parameters(model, only)
+        self._only = names if saved is None else saved.get("only", names)  # old records lack it
         buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
         self._buffers = buffers if saved is None else dict(saved["buffers"])
         start = self.initial | self._buffers
         with self._looking(), nullcontext() if saved is None else arguments.model_at(model, start):
+            labels = y
+            if y is not None and y.ndim > 1:
+                labels = arguments.labels_of_outputs(y, self._outputs().shape)
+            batch = Batch(self._samples, labels)
             self._probes = [
-                self._probe(m, output, only) if isinstance(m, str) else m for m in measure
+                self._probe(m, batch, output) if isinstance(m, str) else m for m in measure
             ]
         told = [getattr(probe, "after_update", None) for probe in self._probes]
         self._followers = [follow for follow in told if callable(follow)]
@@ -157,6 +172,11 @@ class Monitor:
             self.measure(first)
         else:
             self._go_on(saved)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays that probes gave, by "name/step{step}"."""
+        return self._recorder.arrays
 
     @property
     def seconds(self) -> float:
@@ -211,7 +231,7 @@ class Monitor:
         start, found = time.monotonic(), []
         with self._looking():
             for part in [self._measured_loss, *self._probes]:
-                with self._told(step):
+                with self._told(step, part):
                     found.append(call_probe(part, step, self.model))
         for measurement in found:  # only once all are complete, in case of an interrupt
             with self._told(step):
@@ -222,21 +242,24 @@ class Monitor:
         self._recorder.seconds["measuring"] += time.monotonic() - start
 
     @contextmanager
-    def _told(self, step: int) -> Iterator[None]:
-        """Turn failures into problems, except at the start, where they are the user's mistakes."""
+    def _told(self, step: int, part: Probe | None = None) -> Iterator[None]:
+        """Turn failures into problems, except at the start, where they are the user's mistakes."""  # noqa: DOC501
         try:
             yield
         except Exception as error:
             undefined = isinstance(error, UNDEFINED)
             mistaken = not undefined or isinstance(error, GradientsNotFiniteError)
             if step == self._first and mistaken:
+                if isinstance(part, FeatureProbe) and str(error).startswith("no layer to measure"):
+                    hint = "measure='kernel' needs none"
+                    raise ValueError(f"{str(error).rstrip('.')}; {hint}.") from error
                 raise
             self.note(step, str(error))
 
     def note(self, step: int, *problems: str) -> None:
         """Record what cannot be measured at a step."""
         for problem in problems:
-            log.warning("step %d is not measured: %s", step, problem)
+            log.warning("step %d: %s", step, problem)
             self.problems.append((step, problem))
 
     def frame(self) -> pd.DataFrame:
@@ -299,6 +322,7 @@ class Monitor:
             "measured": sorted(self.measured),
             "weights": arguments.identity(self.model.parameters()),
             "initial": self.initial,
+            "only": self._only,
             "buffers": self._buffers,
             "values": [[*key, value] for key, value in record["values"].items()],
             "arrays": {name: torch.as_tensor(a) for name, a in record["arrays"].items()},
@@ -335,33 +359,38 @@ class Monitor:
         self.at, self.measured = saved["step"], set(saved["measured"])
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 
-    def _probe(self, name: str, output: OutputChoice | None, only: Selection | None) -> Probe:
-        batch = Batch(self._samples, self._y)
+    def _probe(self, name: str, batch: Batch, output: OutputChoice | None) -> Probe:
+        options: dict[str, Any] = {"output": output, "only": self._only}
         if name == "kernel":
-            options = {"output": output, "only": only}
-            return TangentKernelProbe({self._split: batch}, layers=True, partial=True, **options)
+            kinds = {"layers": True, "change": True, "partial": True}
+            return TangentKernelProbe({self._split: batch}, **kinds, **options)
         if name == "features":
             return FeatureProbe(self.model, self._samples, split=self._split, output=output)
         if name == "adapted":
-            options = {"split": self._split, "output": output, "only": only}
-            return AdaptedKernelProbe(self.model, batch, **options)
+            return AdaptedKernelProbe(self.model, batch, split=self._split, **options)
         if name == "path":
-            options = {"split": self._split, "output": output, "only": only}
-            return PathProbe(self.model, self._samples, **options)
+            return PathProbe(self.model, self._samples, split=self._split, **options)
         raise UserError(f"measure: {name!r} is unknown; {suggestion(name, MEASURES)}.")
+
+    def _outputs(self) -> torch.Tensor:
+        own = copy_parameters(self.model)
+        with self._function.installed(own, False) as f, torch.no_grad():
+            return f(self._samples)
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:
             return Measurement()
-        with (
-            self._function.installed(copy_parameters(model), False) as f,
-            torch.no_grad(),
-            warnings.catch_warnings(),
-        ):
-            outputs = f(self._samples)
+        outputs = self._outputs()
+        with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("error", "Using a target size", UserWarning)
             try:
-                value = float(self._loss(outputs, self._y))
+                found = self._loss(outputs, self._y)
+                if isinstance(found, torch.Tensor) and found.numel() != 1:
+                    raise UserError(
+                        f"loss: it gives values of shape {tuple(found.shape)}; give their mean, as "
+                        "by reduction='mean'."
+                    )
+                value = float(found)
             except UserWarning as error:
                 if not str(error).startswith("Using a target size"):
                     raise

@@ -21,6 +21,7 @@ PANELS = {
     "effective_rank": "Effective rank of the tangent kernel",
     "largest_eigenvalue": "Largest eigenvalue",
     "trace_ratio_5": "Share of the five largest eigenvalues",
+    "kernel_change": "Tangent kernel and initial one: cosine",
     "adapted_kernel_alignment": "Alignment of the adapted kernel with the labels",
     "adapted_kernel_change": "Adapted and initial kernel: cosine",
     "nfc": "Neural feature correlation (UC-NFC)",

@@ -45,6 +45,14 @@ class TangentKernel:
             parts.insert(2, f"trace {sum(float(gram.trace()) for gram in grams):.4g}")
         return f"TangentKernel({'; '.join(parts)})"
 
+    def __getitem__(self, layer: str) -> "TangentKernel":
+        """The kernel of one layer, as in kernel["0"].effective_rank().
+
+        Raises:
+            KeyError: if there is no such layer.
+        """
+        return TangentKernel({layer: self.layers[layer]}, self.outputs)
+
     @property
     def _shape(self) -> torch.Size:
         return next(iter(self.layers.values())).shape

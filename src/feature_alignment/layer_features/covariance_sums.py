@@ -1,7 +1,7 @@
 """Sums over samples of products of the gradients at layers, accumulated in chunks of samples."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -27,7 +27,6 @@ from feature_alignment.layer_features.layers import (
 
 log = logging.getLogger(__name__)
 
-_UNLIKE = "layer {!r} is used otherwise for some samples than for others; leave it out of `layers`."
 NOTHING = "no layer to measure, no product with a matrix of parameters."
 _WARNED: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()  # once for each model
 
@@ -46,6 +45,7 @@ class CovarianceSums:
     uses: dict[str, MatrixUse] = field(default_factory=dict)  # where each layer is used
     sums: dict[str, torch.Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
+    unlike: set[str] = field(default_factory=set)  # layers used otherwise for some samples
 
     def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
         """Full means over samples and positions by layer, computed in chunks of samples.
@@ -59,9 +59,8 @@ class CovarianceSums:
         for span in spans(len(samples), chunk_size):
             recordings = [self._recorded(point, samples[span], owners) for point in self.points]
             uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
-            for name in uses.keys() ^ (self.uses or uses).keys():
-                raise ValueError(_UNLIKE.format(name))
-            self.uses = uses
+            self._leave_out(uses.keys() ^ (self.uses if span.start else uses).keys())
+            self.uses = {name: use for name, use in uses.items() if name not in self.unlike}
             if not all(recording.f.isfinite().all() for recording in recordings):
                 raise ValueError("the model's outputs of some samples are not finite.")
             if not recordings[0].graph.same_path(recordings[-1].graph):
@@ -108,16 +107,36 @@ class CovarianceSums:
     def _add_products(
         self, products: dict[str, torch.Tensor], found: Sequence[dict[int, torch.Tensor]], n: int
     ) -> None:
-        for name, use in self.uses.items():
+        for name, use in list(self.uses.items()):
             rows = [use.rows(gradients[use.number]) for gradients in found]
             rows = [delta.to(summed_in(delta)) for delta in rows]
             delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
             if name not in products:
-                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
                 count = len(delta) / n
                 if count != self.counts.setdefault(name, max(1, int(count))):
-                    raise ValueError(_UNLIKE.format(name))
+                    self._leave_out({name})
+                    continue
+                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
             _add_upper_triangle(products[name], delta)
+
+    def _leave_out(self, names: Collection[str]) -> None:
+        """Omit layers that some samples use otherwise, as experts; refuse those that were named."""  # noqa: DOC501
+        for name in names:
+            problem = f"layer {name!r} is used otherwise for some samples than for others"
+            if self.layers is not None:
+                raise ValueError(f"{problem}; leave it out of `layers`.")
+            self._warn([problem])
+            self.unlike.add(name)
+            self.uses.pop(name, None)
+            if not self.uses:
+                raise ValueError(f"no layer to measure: {problem}.")
+
+    def _warn(self, problems: Collection[str]) -> None:
+        warned = _WARNED.setdefault(self.function.model, set())
+        for problem in problems:
+            if problem not in warned:
+                log.warning("%s; no NFM or AGOP is computed for it.", problem)
+                warned.add(problem)
 
     def _recorded(
         self, point: Parameters, samples: Samples, owners: Mapping[str, str]
@@ -141,11 +160,7 @@ class CovarianceSums:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")
         if not layers:
             raise ValueError(f"no layer to measure: {'; '.join(told)}." if told else NOTHING)
-        warned = _WARNED.setdefault(self.function.model, set())
-        for problem in told if tell else ():
-            if problem not in warned:
-                log.warning("%s; no NFM or AGOP is computed for it.", problem)
-                warned.add(problem)
+        self._warn(told if tell else ())
         return chosen_layers(layers, self.layers)
 
 

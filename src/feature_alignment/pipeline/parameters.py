@@ -201,7 +201,7 @@ def refuse_what_figures_set(
         here = [*path, key]
         if key in model.model_fields and key not in keys_of(model):
             hint = suggestion(str(key), keys_of(model))
-            raise UserError(f"{source_of(here)}: {_dotted(here)}: unknown key; {hint}.")
+            raise UserError(f"{source_of(here)}: {_dotted(here)}: set by the figures; {hint}.")
         inner = _section_at(model, [key])
         if inner is not None:
             refuse_what_figures_set(inner, value, source_of, here)

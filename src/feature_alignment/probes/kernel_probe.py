@@ -66,6 +66,8 @@ class TangentKernelProbe:
     each layer: `label_alignment` (centred) and `label_alignment_uncentred`; for the whole network
     also `label_alignment_equation_7` and `label_alignment_equation_7_raw`, the paper's formula
     on centred and on raw features, and `label_alignment_uncentred_kernel`, with centred labels.
+    With `change` also `kernel_change`, the cosine similarity Tr[KK₀] / (‖K‖_F ‖K₀‖_F) of the raw
+    kernel and the first one measured: 1 while features stay as they are (lazy training).
 
     Source: Baratin et al. 2021, Section 3.2, eq. 5–7 and Section 3.3.
 
@@ -74,6 +76,7 @@ class TangentKernelProbe:
         spectrum: whether to compute eigenvalues, at a cost of (n·c)³.
         layers: whether to compute alignments of layers.
         uncentred: whether to add `effective_rank_uncentred`, of the raw kernel, to the spectrum.
+        change: whether to compare the kernel with the first one, which is then kept.
         partial: whether to omit undefined quantities instead of raising an error: for a layer, such
             as an unused one, this is logged; for the whole network it is reported as a problem.
         checked_once: whether to check a network only at its first measurement, as long as it is
@@ -88,13 +91,15 @@ class TangentKernelProbe:
         spectrum: bool = True,
         layers: bool = False,
         uncentred: bool = False,
+        change: bool = False,
         partial: bool = False,
         checked_once: bool = False,
         **options: Any,
     ) -> None:
         self._batches, self._options = dict(batches), options
         self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
-        self._partial, self._checked_once = partial, checked_once
+        self._change, self._partial, self._checked_once = change, partial, checked_once
+        self._initial: dict[str, torch.Tensor] = {}  # by split
         self._plans: dict[str, CapturePlan] = {}
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
@@ -115,6 +120,11 @@ class TangentKernelProbe:
                     "rename it."
                 )
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
+            if self._change:
+                first = self._initial.setdefault(split, grams[WHOLE_NETWORK])
+                with self._told(problems, step, WHOLE_NETWORK, split, UndefinedAlignmentError):
+                    value = kernel_alignment(grams[WHOLE_NETWORK], first)
+                    rows.append(Row(WHOLE_NETWORK, split, "kernel_change", value))
             for layer, gram in grams.items():
                 if batch.y is None:
                     break
@@ -128,6 +138,14 @@ class TangentKernelProbe:
                     rank = kernel.effective_rank(centred=False)
                     rows.append(Row(WHOLE_NETWORK, split, "effective_rank_uncentred", rank))
         return Measurement(rows=rows, problems=problems)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The first kernels by split, for a checkpoint; empty without `change`."""
+        return dict(self._initial)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the `state` returned by `state_dict`."""
+        self._initial = dict(state)
 
     def _kernel(self, model: nn.Module, split: str, x: ModelInput) -> TangentKernel:
         if not self._checked_once:
