@@ -54,6 +54,17 @@ class Pair(nn.Sequential):
 
 def pair():
     return Pair(*build())
+
+class Shifted(nn.Sequential):
+    def forward(self, x, shift):
+        return super().forward(x + shift)
+
+def shifted():
+    return Shifted(*build())
+
+def with_a_shift():
+    x, y = batch()
+    return {"x": x, "shift": torch.zeros(4)}, y
 """
 
 
@@ -107,6 +118,14 @@ def test_the_output_may_be_given_by_its_position(study, position):
     measure(out="plain")
     measure("--output", position, model="pair")
     assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("plain/metrics.csv"))
+
+
+def test_what_holds_samples_and_what_they_are_called_may_be_given(study):
+    measure(out="plain")
+    measure("--inputs", "x", "--split", "test", model="shifted", data="with_a_shift")
+    found, plain = pd.read_csv("out/metrics.csv"), pd.read_csv("plain/metrics.csv")
+    assert set(found["split"]) == {"test"}
+    pd.testing.assert_frame_equal(found.drop(columns="split"), plain.drop(columns="split"))
 
 
 def test_a_quoted_pattern_may_begin_with_the_home(study, tmp_path, monkeypatch):

@@ -27,6 +27,10 @@ def add_commands(commands: Any) -> None:
     about = "the entry of what the model returns, as logits, or its position, as 0"
     measure.add_argument("--output", type=_key_or_position, help=about)
     measure.add_argument("--only", nargs="+", help="trainable, or names of parameters and modules")
+    about = "arguments that hold samples along their first axis, if not all do"
+    measure.add_argument("--inputs", nargs="+", help=about)
+    about = "what the record calls the samples, such as test if they are held out"
+    measure.add_argument("--split", default="train", help=about)
     measure.set_defaults(command=_measure)
     about = "Make a page with pictures of a record."
     report = commands.add_parser("report", help=about, description=about)
@@ -49,6 +53,7 @@ def _measure(options: argparse.Namespace) -> None:
     x, y = checkpoints.batch(options.data)
     only = options.only[0] if options.only == ["trainable"] else options.only
     choices = {"measure": options.measure, "output": options.output, "only": only}
+    choices |= {"inputs": options.inputs, "split": options.split}
     try:
         checkpoints.measure_checkpoints(model, x, y, files, options.out, **choices)
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
