@@ -70,6 +70,18 @@ def fit(folder, steps, callbacks, resume=None, model=None):
     return model, trainer
 
 
+def test_lightning_can_be_measured_in_another_precision(tmp_path):
+    callbacks = [
+        fa.LightningMonitor(*samples(), every=2, name=name, dtype=dtype)
+        for name, dtype in (("single", None), ("double", torch.float64))
+    ]
+    fit(tmp_path, 4, callbacks)
+    single, double = (callback.monitor.frame() for callback in callbacks)
+    pd.testing.assert_frame_equal(single, double, rtol=1e-3, atol=1e-4)
+    assert not single.equals(double)
+    assert not callbacks[1].monitor.problems
+
+
 def test_lightning_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     callback = fa.LightningMonitor(*samples(), every=2, folder=tmp_path / "record")
     plain, _ = fit(tmp_path, 6, [])

@@ -889,3 +889,81 @@ def test_arrays_of_probes_can_be_read(data):
         "mean/step0": [0],
         "mean/step1": [1],
     }
+
+
+def of_precision(data, training, state=None, steps=(), **options):
+    """A model of a precision after training, and its record."""
+    model, x = network().to(training), data[0].to(training)
+    if state is not None:
+        model.load_state_dict(state["model"])
+        options["state"] = state["record"]
+    measure = (*MEASURES, Squares())
+    loss = nn.functional.cross_entropy
+    monitor = fa.Monitor(model, x, data[1], every=2, measure=measure, loss=loss, **options)
+    for _ in steps:
+        torch.manual_seed(monitor.at)
+        grads = torch.autograd.grad(loss(model(x).float(), data[1]), list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), grads, strict=True):
+                parameter -= 0.1 * gradient
+        monitor.step()
+    return model, monitor
+
+
+class Squares:
+    """A probe that tells the precision it is given, and keeps nothing."""
+
+    def __call__(self, step, model):
+        (parameter, *_) = model.parameters()
+        return Measurement([Row("", "train", "bits", float(torch.finfo(parameter.dtype).bits))])
+
+
+def test_half_precision_is_measured_in_a_copy(data):
+    model, monitor = of_precision(data, torch.bfloat16, steps=range(4), dtype=torch.float32)
+    assert not monitor.problems
+    assert all(p.dtype == torch.bfloat16 for p in model.parameters())
+    frame = monitor.frame()
+    assert set(frame.query("metric == 'bits'")["value"]) == {32}
+    single = copy.deepcopy(model).float().eval()
+    x = data[0].bfloat16().float()
+    last = frame.query("step == 4 and layer == 'all'").set_index("metric")["value"]
+    kernel = fa.tangent_kernel(single, x)
+    assert last["label_alignment"] == pytest.approx(kernel.alignment(data[1]))
+    loss = nn.functional.cross_entropy(single(x), data[1]).item()
+    assert last["loss"] == pytest.approx(loss)
+    assert last["path_length"] > 0
+
+    half, first = of_precision(data, torch.bfloat16, steps=range(2), dtype=torch.float32)
+    state = {"model": half.state_dict(), "record": first.state_dict()}
+    _, resumed = of_precision(data, torch.bfloat16, state, range(2), dtype=torch.float32)
+    pd.testing.assert_frame_equal(resumed.frame(), frame)
+    with pytest.raises(UserError, match="state: it is a record on other samples or labels"):
+        of_precision(data, torch.bfloat16, state, dtype=torch.float64)
+
+
+def test_another_precision_leaves_the_training_and_adds_digits(data):
+    plain, single = of_precision(data, torch.float32, steps=range(4))
+    model, double = of_precision(data, torch.float32, steps=range(4), dtype=torch.float64)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
+    found = [m.frame().query("metric != 'bits'")["value"].to_numpy() for m in (single, double)]
+    np.testing.assert_allclose(*found, rtol=2e-3, atol=1e-4)
+    assert not np.array_equal(*found)
+
+
+class Uncopied(nn.Linear):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("only one of a kind")
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "says"),
+    [
+        (nn.Linear(3, 1), "float32", "dtype: 'float32'; give a floating-point type"),
+        (nn.Linear(3, 1), torch.int64, r"dtype: torch\.int64; give a floating-point type"),
+        (Uncopied(3, 1), torch.float64, r"dtype: the model cannot be copied \(only one of a kind"),
+    ],
+)
+def test_what_is_no_precision_is_refused(model, dtype, says):
+    with pytest.raises(UserError, match=says):
+        fa.Monitor(model, torch.ones(2, 3), dtype=dtype)

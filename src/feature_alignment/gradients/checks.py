@@ -204,7 +204,8 @@ def _repeatable_outputs(
             "parameters; call model.eval() first, or take the randomness out."
         )
     if batch.dtype not in _ROUNDING:
-        cure = "convert the model by model.float()" if batch.is_floating_point() else _REAL
+        cure = "model.float(); in a Monitor by dtype=torch.float32"
+        cure = f"convert the model by {cure}" if batch.is_floating_point() else _REAL
         raise ValueError(
             f"the model's outputs are {batch.dtype}; they must be in float32 or float64: {cure}."
         )

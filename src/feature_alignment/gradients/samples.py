@@ -37,16 +37,21 @@ class Samples:
         """At most eight samples, from the first to the last, for checking a model."""
         return self[sorted({i * (self.n - 1) // (_FEW - 1) for i in range(_FEW)})]
 
-    def kept(self, device: torch.device | None = None) -> "Samples":
-        """A copy on `device`, or on the tensors' own devices.
+    def kept(
+        self, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> "Samples":
+        """A copy on `device`, floating-point numbers as `dtype`; None for the tensors' own.
 
         It does not change when the original tensors are written to.
         """
-        entries = {
-            key: value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
-            for key, value in self.entries.items()
-        }
-        return replace(self, entries=entries)
+
+        def copied(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            kind = dtype if value.is_floating_point() else None
+            return value.detach().clone().to(device, kind or value.dtype)
+
+        return replace(self, entries={key: copied(value) for key, value in self.entries.items()})
 
     def copied(self) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments, tensors as detached copies."""

@@ -5,7 +5,6 @@ import json
 import logging
 import platform
 import time
-import warnings
 from bisect import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,10 +20,11 @@ from torch import nn
 from feature_alignment.complexity.update_path import PathProbe
 from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import write_whole
-from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, input_like, select_parameters
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import ABOUT, MEASURES, METRICS, STATE, arguments
+from feature_alignment.instrument.subject import Subject, loss_of
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
@@ -34,7 +34,6 @@ from feature_alignment.training.errors import (
     MetricNotFiniteError,
     TrainingDivergedError,
 )
-from feature_alignment.training.evaluation import RUNNING, undisturbed
 from feature_alignment.training.loop import call_probe
 from feature_alignment.training.losses import Loss
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
@@ -64,8 +63,9 @@ class Monitor:
     Measuring leaves the training unchanged: random states, gradients, buffers, modes and flags are
     restored. Forward hooks of your own also run while it measures, so that what they count or
     collect includes these passes. A model that cannot be measured raises an error at the first
-    step. Undefined quantities (for example of a network whose units are all dead) and later
-    failures do not end the training; they are logged and kept in `problems`.
+    step; one in half precision needs `dtype`. Undefined quantities (for example of a network whose
+    units are all dead) and later failures do not end the training; they are logged and kept in
+    `problems`.
 
     The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
     ("features"), `AdaptedKernelProbe` ("adapted") and `PathProbe` ("path"). The last follows every
@@ -91,6 +91,8 @@ class Monitor:
             another shape, others may compare each output with each target.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels and the path, `only`,
             where "trainable" means those that are so at the start.
+        dtype: precision to measure in, by a copy of the model, which probes then get: torch.float32
+            for a model in half precision, torch.float64 against rounding. None for the model's own.
         first: the step at which the record begins.
         split: what the record calls the samples, such as "test" if they are held out.
         state: a record to resume: the result of `state_dict`, or the folder written by `save`.
@@ -114,6 +116,7 @@ class Monitor:
         inputs: str | Collection[str | int] | None = None,
         output: OutputChoice | None = None,
         only: Selection | None = None,
+        dtype: torch.dtype | None = None,
         first: int = 0,
         split: str = "train",
         state: Mapping[str, Any] | str | Path | None = None,
@@ -132,9 +135,12 @@ class Monitor:
             )
         device = next((p.device for p in model.parameters()), None)
         y = None if y is None else arguments.label_tensor(y).clone().to(device)
+        if y is not None and dtype is not None and y.is_floating_point():
+            y = y.to(dtype)
         self.model, self._y, self._loss = model, y, loss
-        self._samples = as_samples(x, inputs, input_like(model)).kept(device)
-        self._function = ModelFunction(model, output, flat=False)
+        self._subject, self._output = Subject(model, dtype), output
+        subject = self._subject.network
+        self._samples = as_samples(x, inputs, input_like(subject)).kept(device, dtype)
         measure = list(measure)
         for given in measure:
             if isinstance(given, type):
@@ -144,6 +150,7 @@ class Monitor:
             raise UserError(f"split: found {shortened(split)}; give a name, such as 'test'.")
         self._split, self._loss_name = split, repr(arguments.told(loss))
         chosen = [arguments.told(output), arguments.told(only), *[split] * (split != "train")]
+        chosen += [] if dtype is None else [dtype]
         self._identity = arguments.identity([*self._samples.entries.values(), y, repr(chosen)])
         self._steps = arguments.measured_steps(every)
         self.at = self._first = first = arguments.whole_number("first", first)
@@ -151,17 +158,19 @@ class Monitor:
         self.problems: list[tuple[int, str]] = []
         self._recorder, self._other_weights = Recorder(), False
         saved = arguments.saved_state(state)
-        self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
+        self.initial = copy_parameters(subject) if saved is None else dict(saved["initial"])
         # By name, so that parameters that are frozen or released later change nothing.
         names = None if only is None else select_parameters(model, only)
         self._only = names if saved is None else saved.get("only", names)  # old records lack it
-        buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+        buffers = {name: buffer.detach().clone() for name, buffer in subject.named_buffers()}
         self._buffers = buffers if saved is None else dict(saved["buffers"])
         start = self.initial | self._buffers
-        with self._looking(), nullcontext() if saved is None else arguments.model_at(model, start):
+        at = nullcontext() if saved is None else arguments.model_at(subject, start)
+        with self._subject.looking(), at:
             labels = y
             if y is not None and y.ndim > 1:
-                labels = arguments.labels_of_outputs(y, self._outputs().shape)
+                shape = self._subject.outputs(self._samples, output).shape
+                labels = arguments.labels_of_outputs(y, shape)
             batch = Batch(self._samples, labels)
             self._probes = [
                 self._probe(m, batch, output) if isinstance(m, str) else m for m in measure
@@ -209,10 +218,10 @@ class Monitor:
                 self.note(before, problem)
             return False
         if self._followers and self.at > before:
-            with self._looking():
+            with self._subject.looking():
                 for follow in self._followers:
                     with self._told(self.at):
-                        follow(self.at, self.model)
+                        follow(self.at, self._subject.network)
         due = bisect(self._steps, self.at) > bisect(self._steps, before)
         if due:
             self.measure(self.at)
@@ -229,10 +238,10 @@ class Monitor:
         if step in self.measured:
             return
         start, found = time.monotonic(), []
-        with self._looking():
+        with self._subject.looking():
             for part in [self._measured_loss, *self._probes]:
                 with self._told(step, part):
-                    found.append(call_probe(part, step, self.model))
+                    found.append(call_probe(part, step, self._subject.network))
         for measurement in found:  # only once all are complete, in case of an interrupt
             with self._told(step):
                 self._recorder.record(step, measurement)
@@ -360,60 +369,22 @@ class Monitor:
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 
     def _probe(self, name: str, batch: Batch, output: OutputChoice | None) -> Probe:
+        network, samples, split = self._subject.network, self._samples, self._split
         options: dict[str, Any] = {"output": output, "only": self._only}
         if name == "kernel":
             kinds = {"layers": True, "change": True, "partial": True}
-            return TangentKernelProbe({self._split: batch}, **kinds, **options)
+            return TangentKernelProbe({split: batch}, **kinds, **options)
         if name == "features":
-            return FeatureProbe(self.model, self._samples, split=self._split, output=output)
+            return FeatureProbe(network, samples, split=split, output=output)
         if name == "adapted":
-            return AdaptedKernelProbe(self.model, batch, split=self._split, **options)
+            return AdaptedKernelProbe(network, batch, split=split, **options)
         if name == "path":
-            return PathProbe(self.model, self._samples, split=self._split, **options)
+            return PathProbe(network, samples, split=split, **options)
         raise UserError(f"measure: {name!r} is unknown; {suggestion(name, MEASURES)}.")
-
-    def _outputs(self) -> torch.Tensor:
-        own = copy_parameters(self.model)
-        with self._function.installed(own, False) as f, torch.no_grad():
-            return f(self._samples)
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:
             return Measurement()
-        outputs = self._outputs()
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.filterwarnings("error", "Using a target size", UserWarning)
-            try:
-                found = self._loss(outputs, self._y)
-                if isinstance(found, torch.Tensor) and found.numel() != 1:
-                    raise UserError(
-                        f"loss: it gives values of shape {tuple(found.shape)}; give their mean, as "
-                        "by reduction='mean'."
-                    )
-                value = float(found)
-            except UserWarning as error:
-                if not str(error).startswith("Using a target size"):
-                    raise
-                raise UserError(
-                    f"loss: outputs of shape {tuple(outputs.shape)} and y of shape "
-                    f"{tuple(self._y.shape)}; give y in the shape of the outputs."
-                ) from error
+        outputs = self._subject.outputs(self._samples, self._output)
+        value = loss_of(self._loss, outputs, self._y)
         return Measurement([Row(WHOLE_NETWORK, self._split, "loss", value)])
-
-    @contextmanager
-    def _looking(self) -> Iterator[None]:
-        """Context for measuring the model; restores everything afterwards, gradients included."""
-        with RUNNING:  # so that another thread's gradients and modes are not restored here
-            gradients = [(p, p.grad) for _, p in self.model.named_parameters()]
-            try:
-                with (
-                    torch.inference_mode(False),
-                    torch.enable_grad(),
-                    torch.autocast("cpu", enabled=False),
-                    torch.autocast("cuda", enabled=False),
-                    undisturbed(self.model),
-                ):
-                    yield
-            finally:
-                for parameter, gradient in gradients:
-                    parameter.grad = gradient

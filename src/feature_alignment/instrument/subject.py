@@ -1,0 +1,99 @@
+"""The model as a monitor measures it: itself or a copy in another precision, left undisturbed."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import nn
+
+from feature_alignment.errors import UserError, reason
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.samples import Samples
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.training.evaluation import RUNNING, undisturbed
+from feature_alignment.training.losses import Loss
+
+
+class Subject:
+    """What is measured of a model in training.
+
+    Attributes:
+        network: the model itself, or its copy in `dtype`, brought up to date in `looking`.
+
+    Raises:
+        UserError: if `dtype` is no floating-point type, or the model cannot be copied.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
+        self._model = self.network = model
+        if dtype is None:
+            return
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise UserError(f"dtype: {dtype!r}; give a floating-point type, such as torch.float32.")
+        try:
+            self.network = copy.deepcopy(model).to(dtype)
+        except Exception as error:  # what modules hold raises what it likes
+            raise UserError(f"dtype: the model cannot be copied ({reason(error)}).") from error
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Context for measuring; restores everything afterwards, gradients included."""
+        with RUNNING:  # so that another thread's gradients and modes are not restored here
+            gradients = [(p, p.grad) for _, p in self._model.named_parameters()]
+            try:
+                with (
+                    torch.inference_mode(False),
+                    torch.enable_grad(),
+                    torch.autocast("cpu", enabled=False),
+                    torch.autocast("cuda", enabled=False),
+                    undisturbed(self.network),
+                ):
+                    self._bring_up_to_date()
+                    yield
+            finally:
+                for parameter, gradient in gradients:
+                    parameter.grad = gradient
+
+    def outputs(self, samples: Samples, output: OutputChoice | None) -> torch.Tensor:
+        """The outputs of the samples, in the model's own shape."""
+        function = ModelFunction(self.network, output, flat=False)
+        with function.installed(copy_parameters(self.network), False) as f, torch.no_grad():
+            return f(samples)
+
+    def _bring_up_to_date(self) -> None:
+        if self.network is self._model:
+            return
+        pairs = (chain(each.parameters(), each.buffers()) for each in (self.network, self._model))
+        with torch.no_grad():
+            for mine, own in zip(*pairs, strict=True):
+                mine.copy_(own)
+
+
+def loss_of(loss: Loss, outputs: torch.Tensor, y: torch.Tensor) -> float:
+    """A loss as a number.
+
+    Raises:
+        UserError: if it is not a single number, or `y` has another shape than the outputs and
+            PyTorch warns of it.
+        UserWarning: if `loss` raises one.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", "Using a target size", UserWarning)
+        try:
+            found = loss(outputs, y)
+        except UserWarning as error:
+            if not str(error).startswith("Using a target size"):
+                raise
+            raise UserError(
+                f"loss: outputs of shape {tuple(outputs.shape)} and y of shape {tuple(y.shape)}; "
+                "give y in the shape of the outputs."
+            ) from error
+    if isinstance(found, torch.Tensor) and found.numel() != 1:
+        raise UserError(
+            f"loss: it gives values of shape {tuple(found.shape)}; give their mean, as by "
+            "reduction='mean'."
+        )
+    return float(found)
