@@ -75,7 +75,7 @@ def test_lightning_can_be_measured_in_another_precision(tmp_path):
         fa.LightningMonitor(*samples(), every=2, name=name, dtype=dtype)
         for name, dtype in (("single", None), ("double", torch.float64))
     ]
-    fit(tmp_path, 4, callbacks)
+    fit(tmp_path, 4, [*callbacks])  # to which Lightning adds its own
     single, double = (callback.monitor.frame() for callback in callbacks)
     pd.testing.assert_frame_equal(single, double, rtol=1e-3, atol=1e-4)
     assert not single.equals(double)
