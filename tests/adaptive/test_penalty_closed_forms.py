@@ -2,23 +2,35 @@ import numpy as np
 import pytest
 
 from feature_alignment.adaptive.adaptive_scales import (
+    ABSOLUTE,
     EFFECTIVE_JOINT_THRESHOLD,
-    effective_absolute_penalty,
-    effective_joint_penalty,
-    effective_square_penalty,
+    SQUARE,
+    adaptive_scales,
 )
-from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
+from feature_alignment.adaptive.penalties import effective_penalty, joint_penalty, rigid_penalty
 
-SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
+
+def square(v):
+    return adaptive_scales(SQUARE, rigid_penalty, v).penalty
+
+
+def absolute(v):
+    return adaptive_scales(ABSOLUTE, rigid_penalty, v).penalty
+
+
+def joint(v):
+    return adaptive_scales(SQUARE, ABSOLUTE, v).penalty
+
+
 V = np.concatenate([[0, 1e-4, 1e-2], np.linspace(0.05, 6, 60), [30, 1e3]])
 
 
 @pytest.mark.parametrize(
     ("closed", "penalty", "at_5", "at_1"),
     [
-        (effective_square_penalty, SQUARE, 6.24653, 0.66950),
-        (effective_absolute_penalty, ABSOLUTE, 4.52605, 0.88988),
-        (effective_joint_penalty, joint_penalty(SQUARE, ABSOLUTE), 3.36743, 0.66900),
+        (square, SQUARE, 6.24653, 0.66950),
+        (absolute, ABSOLUTE, 4.52605, 0.88988),
+        (joint, joint_penalty(SQUARE, ABSOLUTE), 3.36743, 0.66900),
     ],
 )
 def test_they_agree_with_the_numerical_minimum_and_figure_2(closed, penalty, at_5, at_1):
@@ -28,15 +40,15 @@ def test_they_agree_with_the_numerical_minimum_and_figure_2(closed, penalty, at_
 
 def test_tails():
     v = np.array([1e14])
-    assert effective_square_penalty(v)[0] == pytest.approx(2e14, rel=1e-3)
-    assert effective_joint_penalty(v)[0] == pytest.approx(2 * np.sqrt(2e14), rel=1e-3)
+    assert square(v)[0] == pytest.approx(2e14, rel=1e-3)
+    assert joint(v)[0] == pytest.approx(2 * np.sqrt(2e14), rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("closed", "threshold"),
     [
-        (effective_absolute_penalty, np.sqrt(0.5)),
-        (effective_joint_penalty, EFFECTIVE_JOINT_THRESHOLD),
+        (absolute, np.sqrt(0.5)),
+        (joint, EFFECTIVE_JOINT_THRESHOLD),
     ],
 )
 def test_branches_meet_smoothly(closed, threshold):

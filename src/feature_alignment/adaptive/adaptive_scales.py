@@ -45,6 +45,10 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     on both sides, and for square with absolute; otherwise by scalar search, to about 1e-8.
     d is an array, of any shape, of singular values of the coefficients B.
 
+    The effective penalties of Figure 2 are, with the other side rigid, (z − 1)(2z − 1) with
+    z³(z − 1) = d² for (v − 1)², and d² up to d² = ½, then (3/2)(2d²)^⅓ − 1, for |v − 1|. With both,
+    it is the former up to d = 0.96593, then (s − 1)(4s − 1) − 1 with d = 2 s^(5/2) (s − 1)^(3/2).
+
     Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are ours.
 
     Raises:
@@ -100,37 +104,6 @@ def _square_absolute_scales(d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         np.where(joined, 1 + t, _single_scale(SQUARE, d)),
         np.where(joined, 2 * t * (1 + t), 1.0),
     )
-
-
-def effective_square_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₁(v) = (z − 1)(2z − 1) with z³(z − 1) = v², for v ≥ 0; ~2v for large v.
-
-    Source: LeJeune & Alemohammad 2024, Figure 2 (ω₁ = (v − 1)²); the closed form is this project's.
-    """
-    t = excess_root(3, np.asarray(v, dtype=float) ** 2)
-    return t * (2 * t + 1)
-
-
-def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₂(v) = v² if 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1, for v ≥ 0.
-
-    Source: LeJeune & Alemohammad 2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
-    """
-    square = np.asarray(v, dtype=float) ** 2
-    return np.where(2 * square <= 1, square, 1.5 * np.cbrt(2 * square) - 1)
-
-
-def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₃(v), v ≥ 0: ω̃₁ up to 0.96593, then (s − 1)(4s − 1) − 1 with v = 2 s^{5/2} (s − 1)^{3/2}.
-
-    ~2√(2v) for large v.
-
-    Source: LeJeune & Alemohammad 2024, Figure 2 (ω̃₃); the closed form is this project's.
-    """
-    v = np.asarray(v, dtype=float)
-    t = excess_root(5 / 3, np.cbrt(v**2 / 4))
-    joined = v > EFFECTIVE_JOINT_THRESHOLD
-    return np.where(joined, t * (4 * t + 3) - 1, effective_square_penalty(v))
 
 
 def excess_root(a: float, c: np.ndarray) -> np.ndarray:

@@ -126,7 +126,7 @@ def plan_capture(
 def planned(
     plan: CapturePlan | None, model: nn.Module, x: ModelInput, **options: Any
 ) -> CapturePlan:
-    """Reuse a plan that was made before an optimiser changed the parameters in place; None: plan.
+    """A plan to reuse after an optimiser changed the parameters in place; None makes a new one.
 
     Another path through the model, or another order of samples, is still detected. Outputs that
     have come to depend on other samples, or on chance, are detected only if a module's mode shows

@@ -3,17 +3,22 @@
 import numpy as np
 import pandas as pd
 
-from feature_alignment.adaptive import adaptive_scales
-from feature_alignment.adaptive.adaptive_scales import ABSOLUTE, SQUARE
-from feature_alignment.adaptive.penalties import Penalty, effective_penalty, joint_penalty
+from feature_alignment.adaptive.adaptive_scales import ABSOLUTE, SQUARE, adaptive_scales
+from feature_alignment.adaptive.penalties import (
+    Penalty,
+    effective_penalty,
+    joint_penalty,
+    rigid_penalty,
+)
 from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-PENALTIES = {  # each penalty, the closed form of its effective one, and their marker
-    "omega1": (SQUARE, adaptive_scales.effective_square_penalty, "o"),
-    "omega2": (ABSOLUTE, adaptive_scales.effective_absolute_penalty, "s"),
-    "omega3": (joint_penalty(SQUARE, ABSOLUTE), adaptive_scales.effective_joint_penalty, "^"),
+# Each penalty, those on both sides of which it is the joint one, and its marker.
+PENALTIES: dict[str, tuple[Penalty, tuple[Penalty, Penalty], str]] = {
+    "omega1": (SQUARE, (SQUARE, rigid_penalty), "o"),
+    "omega2": (ABSOLUTE, (ABSOLUTE, rigid_penalty), "s"),
+    "omega3": (joint_penalty(SQUARE, ABSOLUTE), (SQUARE, ABSOLUTE), "^"),
 }
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
@@ -26,16 +31,16 @@ def table(runs: Runs) -> FigureTable:
     above_one = v[v >= 1]  # where every ω is defined
     common = {"point": "theory", "seed": 0, "step": 0, "layer": "all", "split": "all"}
     parts = []
-    for name, (omega, closed_form, _) in PENALTIES.items():
+    for name, (omega, sides, _) in PENALTIES.items():
         effective = effective_penalty(omega)
-        values = effective(v)
+        values, closed_form = effective(v), adaptive_scales(*sides, v).penalty
         for metric, at, value in (
             ("penalty", above_one, omega(above_one)),
             ("effective", v, values),
             ("small_v_ratio", SMALL_V, effective(np.array([SMALL_V])) / SMALL_V**2),
             ("penalty_tail_exponent", LARGE_V, _exponent(omega, LARGE_V)),
             ("tail_exponent", LARGE_V, _exponent(effective, LARGE_V)),
-            ("closed_form_error", np.nan, np.abs(values - closed_form(v)).max()),
+            ("closed_form_error", np.nan, np.abs(values - closed_form).max()),
         ):
             at, value = np.atleast_1d(at), np.atleast_1d(value)
             rows = {**common, "penalty": name, "v": at, "metric": metric, "value": value}
