@@ -202,13 +202,13 @@ class Monitor:
         Raises:
             UserError: if `step` is not an integer.
         """
-        if step is None and self._other_weights:
-            self._other_weights = False
+        if self._other_weights and step in (None, self.at + 1):  # else it is of another step
             self.note(
                 self.at,
-                "the record resumes from a model with other weights than when it was saved, so "
-                "steps counted from there are wrong; pass the step number to `step`",
+                "the record resumes from a model with other weights than when it was saved: load "
+                "those, or, if it is of another step, pass the step number to `step`",
             )
+        self._other_weights = False
         before = self.at
         self.at = before + 1 if step is None else arguments.whole_number("step", step)
         if self.at < before:  # most likely a number within an epoch
