@@ -452,7 +452,9 @@ def test_the_state_of_another_record_is_refused(data):
     with pytest.raises(UserError, match="other samples"):
         fa.Monitor(model, data[0] + 1, data[1], measure=["features"], state=state)
     for option in ({"only": "trainable"}, {"loss": nn.functional.cross_entropy}):
-        with pytest.raises(UserError, match="of another `output`, `only`, `split` or `loss`"):
+        with pytest.raises(
+            UserError, match="of another `output`, `only`, `dtype`, `split` or `loss`"
+        ):
             fa.Monitor(model, *data, measure=["features"], **option, state=state)
     del state["loss"]  # as an earlier version wrote it
     assert fa.Monitor(model, *data, measure=["features"], state=state).at == 0
@@ -835,7 +837,7 @@ def test_the_change_of_the_kernel_is_its_cosine_with_the_first(data):
     for name, value in monitor.state_dict()["buffers"].items():
         buffers[name].copy_(value)
     start = fa.tangent_kernel(model, data[0], parameters=monitor.initial).total
-    torch.testing.assert_close(monitor.state_dict()["probes"][0]["train"], start)
+    torch.testing.assert_close(monitor.state_dict()["probes"][0]["initial"]["train"], start)
     assert found[12] < 0.99
     resumed = fa.Monitor(model, *data, every=3, measure="kernel", state=monitor.state_dict())
     resumed.measure(13)
@@ -961,11 +963,85 @@ class Uncopied(nn.Linear):
 @pytest.mark.parametrize(
     ("model", "dtype", "says"),
     [
-        (nn.Linear(3, 1), "float32", "dtype: 'float32'; give a floating-point type"),
-        (nn.Linear(3, 1), torch.int64, r"dtype: torch\.int64; give a floating-point type"),
+        (nn.Linear(3, 1), "float32", "dtype: 'float32'; give torch.float32 or"),
+        (nn.Linear(3, 1), torch.int64, r"dtype: torch\.int64; give torch.float32 or"),
         (Uncopied(3, 1), torch.float64, r"dtype: the model cannot be copied \(only one of a kind"),
     ],
 )
 def test_what_is_no_precision_is_refused(model, dtype, says):
     with pytest.raises(UserError, match=says):
         fa.Monitor(model, torch.ones(2, 3), dtype=dtype)
+
+
+class Scaled(nn.Module):
+    """With a setting, complex numbers, and a buffer that comes later."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.scale = nn.Linear(4, 6), nn.Linear(6, 3), 0.1
+        self.register_buffer("turn", torch.polar(torch.ones(3), torch.arange(3.0)))
+        self.register_buffer("seen", None)
+
+    def forward(self, x):
+        z = torch.view_as_complex(torch.tanh(self.scale * self.first(x)).view(-1, 3, 2))
+        return self.last(torch.view_as_real(z * self.turn).flatten(1).to(x.dtype))
+
+
+def test_a_copy_follows_all_that_changes():
+    def scale(model):
+        model.scale = 3.0
+
+    def widen(model):
+        model.last = nn.Linear(6, 5)
+
+    def remember(model):
+        model.seen = torch.ones(2)
+
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    for change in (scale, widen, remember):
+        model = Scaled()
+        monitor = fa.Monitor(model, x, measure="kernel", dtype=torch.float64)
+        change(model)
+        monitor.step()
+        found = monitor.frame().query("step == 1").set_index("metric")["value"]
+        kernel = fa.tangent_kernel(copy.deepcopy(model).double(), x.double())
+        assert found["effective_rank"] == pytest.approx(kernel.effective_rank(), rel=1e-10)
+        told = [problem for _, problem in monitor.problems]
+        larger = ["at step 1: the kernel has another size than the first one"]
+        assert told == (larger if change is widen else [])
+
+
+def test_a_model_that_can_no_longer_be_copied_is_a_problem():
+    model = nn.Linear(3, 1)
+    monitor = fa.Monitor(model, torch.ones(2, 3), measure="kernel", dtype=torch.float64)
+    model.lock = threading.Lock()
+    assert monitor.step()
+    step, problem = monitor.problems[-1]
+    assert step == 1
+    assert "dtype: the model cannot be copied" in problem
+
+
+def test_a_record_without_a_first_kernel_has_no_change_of_it(data):
+    _, _, _, monitor = trained(data, watch="kernel")
+    state = monitor.state_dict()
+    state["probes"] = [{}]  # as in older records
+    resumed = fa.Monitor(monitor.model, *data, every=3, measure="kernel", state=state)
+    resumed.measure(13)
+    assert "kernel_change" not in set(resumed.frame().query("step == 13")["metric"])
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int64])
+def test_labels_of_tokens_may_be_of_any_integer_type(kind):
+    torch.manual_seed(0)
+    model, tokens = nn.Embedding(7, 7), torch.randint(7, (5, 3))
+    expected = fa.Monitor(model, tokens, tokens, measure="kernel").frame()
+    found = fa.Monitor(model, tokens, tokens.numpy().astype(kind), measure="kernel").frame()
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_a_single_output_has_no_classes():
+    x = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0))
+    model, counts = nn.Linear(2, 1), torch.arange(15).view(5, 3)
+    frames = [fa.Monitor(model, x, y, measure="kernel").frame() for y in (counts, counts.float())]
+    pd.testing.assert_frame_equal(*frames)

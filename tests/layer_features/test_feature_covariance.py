@@ -572,3 +572,24 @@ def test_gradients_that_are_not_finite_are_refused():
     x[4] = 0  # where the root's slope is not finite
     with pytest.raises(ValueError, match=r"layer 'layer'.* not finite"):
         layer_feature_matrices(model.double(), x)
+
+
+def fused_experts(m, x):
+    """Each sample goes through one of three matrices that one parameter holds."""
+    chosen, out = (3 * torch.sigmoid(x[:, 0])).long(), torch.zeros(len(x), 3).to(x)
+    for expert in range(3):
+        (rows,) = (chosen == expert).nonzero(as_tuple=True)
+        out = out.index_add(0, rows, torch.tanh(x[rows] @ m.w[expert]))
+    return m.head(out)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 500])
+def test_experts_that_one_parameter_holds_are_not_mixed(size):
+    for seed in range(8):
+        x = draw(6, 3, seed=seed)
+        model = Toy(fused_experts, head=linear(3, 2))
+        model.w = nn.Parameter(draw(3, 3, 3, seed=seed + 100))
+        found = layer_feature_matrices(model, x, chunk_size=size)
+        used = set((3 * torch.sigmoid(x[:, 0])).long().tolist())
+        assert "head" in found
+        assert all(name == "head" for name in found) or len(used) == 1

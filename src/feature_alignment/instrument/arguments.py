@@ -67,14 +67,15 @@ def labels_of_outputs(y: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """
     if y.shape == shape:
         return y.flatten(1)
-    if y.ndim < 2 or y.shape != shape[:-1] or y.is_floating_point():
+    if y.ndim < 2 or y.shape != shape[:-1] or y.is_floating_point() or shape[-1] == 1:
         return y
+    y = y.long()
     if y.min() < 0 or y.max() >= shape[-1]:
         raise UserError(
             f"y: class numbers from {y.min()} to {y.max()}; give those of the {shape[-1]} outputs, "
             f"from 0 to {shape[-1] - 1}, without padding."
         )
-    return nn.functional.one_hot(y.long(), shape[-1]).flatten(1)
+    return nn.functional.one_hot(y, shape[-1]).flatten(1)
 
 
 def measured_steps(every: Any) -> Sequence[int]:

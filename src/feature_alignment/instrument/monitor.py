@@ -91,8 +91,9 @@ class Monitor:
             another shape, others may compare each output with each target.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels and the path, `only`,
             where "trainable" means those that are so at the start.
-        dtype: precision to measure in, by a copy of the model, which probes then get: torch.float32
-            for a model in half precision, torch.float64 against rounding. None for the model's own.
+        dtype: precision to measure in, torch.float32 for a model in half precision or torch.float64
+            against rounding; None for the model's own. Each time a copy of the model and its hooks
+            is made, which probes then get.
         first: the step at which the record begins.
         split: what the record calls the samples, such as "test" if they are held out.
         state: a record to resume: the result of `state_dict`, or the folder written by `save`.
@@ -218,7 +219,7 @@ class Monitor:
                 self.note(before, problem)
             return False
         if self._followers and self.at > before:
-            with self._subject.looking():
+            with self._told(self.at), self._subject.looking():
                 for follow in self._followers:
                     with self._told(self.at):
                         follow(self.at, self._subject.network)
@@ -238,7 +239,7 @@ class Monitor:
         if step in self.measured:
             return
         start, found = time.monotonic(), []
-        with self._subject.looking():
+        with self._told(step), self._subject.looking():
             for part in [self._measured_loss, *self._probes]:
                 with self._told(step, part):
                     found.append(call_probe(part, step, self._subject.network))
@@ -351,7 +352,7 @@ class Monitor:
         if saved["samples"] != self._identity or not same:
             raise UserError(
                 "state: it is a record on other samples or labels, or of another `output`, `only`, "
-                "`split` or `loss`; give the same."
+                "`dtype`, `split` or `loss`; give the same."
             )
         self._recorder.load_state_dict(
             {

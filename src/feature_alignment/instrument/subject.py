@@ -4,7 +4,6 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 
 import torch
 from torch import nn
@@ -21,22 +20,18 @@ class Subject:
     """What is measured of a model in training.
 
     Attributes:
-        network: the model itself, or its copy in `dtype`, brought up to date in `looking`.
+        network: the model itself, or its copy in `dtype`, made anew by `looking`.
 
     Raises:
-        UserError: if `dtype` is no floating-point type, or the model cannot be copied.
+        UserError: if `dtype` is neither None nor torch.float32 or torch.float64, or the model
+            cannot be copied.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
-        self._model = self.network = model
-        if dtype is None:
-            return
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise UserError(f"dtype: {dtype!r}; give a floating-point type, such as torch.float32.")
-        try:
-            self.network = copy.deepcopy(model).to(dtype)
-        except Exception as error:  # what modules hold raises what it likes
-            raise UserError(f"dtype: the model cannot be copied ({reason(error)}).") from error
+        if dtype not in (None, torch.float32, torch.float64):
+            raise UserError(f"dtype: {dtype!r}; give torch.float32 or torch.float64.")
+        self._model, self._dtype = model, dtype
+        self.network = self._copied()
 
     @contextmanager
     def looking(self) -> Iterator[None]:
@@ -49,9 +44,14 @@ class Subject:
                     torch.enable_grad(),
                     torch.autocast("cpu", enabled=False),
                     torch.autocast("cuda", enabled=False),
-                    undisturbed(self.network),
+                    undisturbed(self._model),
                 ):
-                    self._bring_up_to_date()
+                    # One module for all copies, by which warnings are told once.
+                    if self._dtype is not None:
+                        copied = self._copied()
+                        self.network.__class__ = copied.__class__
+                        vars(self.network).clear()
+                        vars(self.network).update(vars(copied))
                     yield
             finally:
                 for parameter, gradient in gradients:
@@ -63,13 +63,15 @@ class Subject:
         with function.installed(copy_parameters(self.network), False) as f, torch.no_grad():
             return f(samples)
 
-    def _bring_up_to_date(self) -> None:
-        if self.network is self._model:
-            return
-        pairs = (chain(each.parameters(), each.buffers()) for each in (self.network, self._model))
-        with torch.no_grad():
-            for mine, own in zip(*pairs, strict=True):
-                mine.copy_(own)
+    def _copied(self) -> nn.Module:
+        # All of it, since modules, attributes and hooks can change, too.
+        if self._dtype is None:
+            return self._model
+        try:
+            copied = copy.deepcopy(self._model)
+            return copied.double() if self._dtype == torch.float64 else copied.float()
+        except Exception as error:  # what modules hold raises what it likes
+            raise UserError(f"dtype: the model cannot be copied ({reason(error)}).") from error
 
 
 def loss_of(loss: Loss, outputs: torch.Tensor, y: torch.Tensor) -> float:

@@ -59,7 +59,9 @@ class CovarianceSums:
         for span in spans(len(samples), chunk_size):
             recordings = [self._recorded(point, samples[span], owners) for point in self.points]
             uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
-            self._leave_out(uses.keys() ^ (self.uses if span.start else uses).keys())
+            before = self.uses if span.start else uses
+            same = {name for name in uses.keys() & before.keys() if uses[name].like(before[name])}
+            self._leave_out((uses.keys() | before.keys()) - same)
             self.uses = {name: use for name, use in uses.items() if name not in self.unlike}
             if not all(recording.f.isfinite().all() for recording in recordings):
                 raise ValueError("the model's outputs of some samples are not finite.")

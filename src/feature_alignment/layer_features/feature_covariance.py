@@ -164,7 +164,8 @@ def _refuse_dependent_gradients(
     # Refuse layers at which a sample's gradients depend on the other samples: Σ δᵀδ over a few
     # samples then differs from the sum over both halves of them.
     u, relative, every = None, 0.0, range(len(samples))
-    found: list[dict[str, tuple[torch.Tensor, int]]] = []  # δᵀδ by layer, and its number of terms
+    # δᵀδ by layer, its number of terms, and where the layer is used.
+    found: list[dict[str, tuple[torch.Tensor, int, MatrixUse]]] = []
     for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():
         with recorded(function, values, samples[list(part)], owners) as recording:
             f, (uses, _) = recording.f, layers_of(recording, owners)
@@ -173,18 +174,19 @@ def _refuse_dependent_gradients(
             numbers = [use.number for use in uses.values()]
             gradients = next(backpropagate(recording, numbers, iter([u[torch.tensor(part)]])))
             rows = {name: use.rows(gradients[use.number]).double() for name, use in uses.items()}
-            found.append({name: (delta.T @ delta, len(delta)) for name, delta in rows.items()})
+            found.append({name: (d.T @ d, len(d), uses[name]) for name, d in rows.items()})
             relative = 10 * rounding(f, *values.values(), within=recording.graph.dtypes())
     if not found:
         return
     whole, *parts = found
-    largest = max((float(product.norm()) for product, _ in whole.values()), default=0.0)
-    for name, (product, terms) in whole.items():
-        halves = [part[name] for part in parts if name in part]
-        # Skip layers on inputs that the samples share, and single samples, which are run twice.
-        if terms != sum(number for _, number in halves):
+    largest = max((float(product.norm()) for product, *_ in whole.values()), default=0.0)
+    for name, (product, terms, use) in whole.items():
+        halves = [part[name] for part in parts if name in part and part[name][2].like(use)]
+        # Skip layers on inputs that the samples share, single samples, which are run twice, and
+        # experts, of which a half can use others.
+        if terms != sum(number for _, number, _ in halves):
             continue
-        left = product - sum(half for half, _ in halves)
+        left = product - sum(half for half, *_ in halves)
         allowed = relative * (float(product.norm()) + _NEGLIGIBLE * largest)
         if float(left.norm()) > allowed:
             raise ValueError(

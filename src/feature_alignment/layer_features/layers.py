@@ -44,6 +44,13 @@ class MatrixUse:
     groups: int  # groups of a convolution, or number of matrices in a batched product
     left: bool  # whether the columns of the product are positions; otherwise the rows are
 
+    def like(self, other: "MatrixUse") -> bool:
+        """Whether it uses the same entries of the same parameter."""
+        mine, others = self.entries, other.entries
+        if mine is None or others is None:
+            return mine is others and self.name == other.name
+        return self.name == other.name and torch.equal(mine, others)
+
     def matrix(self, parameter: torch.Tensor) -> torch.Tensor:
         """W (k, d) from a value of the parameter, as a detached copy."""
         flat = parameter.detach().flatten()

@@ -120,10 +120,13 @@ class TangentKernelProbe:
                     "rename it."
                 )
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
-            if self._change:
-                first = self._initial.setdefault(split, grams[WHOLE_NETWORK])
+            first = self._initial.get(split, grams[WHOLE_NETWORK])
+            if self._change and first.shape != grams[WHOLE_NETWORK].shape:
+                problems.append(f"at step {step}: the kernel has another size than the first one")
+            elif self._change:
                 with self._told(problems, step, WHOLE_NETWORK, split, UndefinedAlignmentError):
                     value = kernel_alignment(grams[WHOLE_NETWORK], first)
+                    self._initial[split] = first  # only if it is not 0
                     rows.append(Row(WHOLE_NETWORK, split, "kernel_change", value))
             for layer, gram in grams.items():
                 if batch.y is None:
@@ -141,11 +144,12 @@ class TangentKernelProbe:
 
     def state_dict(self) -> dict[str, Any]:
         """The first kernels by split, for a checkpoint; empty without `change`."""
-        return dict(self._initial)
+        return {"initial": dict(self._initial)} if self._change else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the `state` returned by `state_dict`."""
-        self._initial = dict(state)
+        """Continue from the `state` returned by `state_dict`; one without kernels has no change."""
+        self._change = self._change and "initial" in state
+        self._initial = dict(state.get("initial", {}))
 
     def _kernel(self, model: nn.Module, split: str, x: ModelInput) -> TangentKernel:
         if not self._checked_once:
