@@ -579,7 +579,8 @@ def fused_experts(m, x):
     chosen, out = (3 * torch.sigmoid(x[:, 0])).long(), torch.zeros(len(x), 3).to(x)
     for expert in range(3):
         (rows,) = (chosen == expert).nonzero(as_tuple=True)
-        out = out.index_add(0, rows, torch.tanh(x[rows] @ m.w[expert]))
+        if len(rows):
+            out = out.index_add(0, rows, torch.tanh(x[rows] @ m.w[expert]))
     return m.head(out)
 
 
