@@ -47,7 +47,13 @@ def table_of(
 def draw_figure(
     spec: Spec, table: Path, arrays: Path | Mapping[str, np.ndarray], pictures: Sequence[Path]
 ) -> None:
-    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
+    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it.
+
+    `arrays` is the NPZ, or arrays by name.
+
+    Raises:
+        PaperError: if `draw` fails; its cause is what it raised.
+    """
     if isinstance(arrays, Path):
         with np.load(arrays) as stored:
             arrays = dict(stored)
