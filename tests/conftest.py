@@ -57,6 +57,16 @@ def _place(name):
     return next((i for i, start in enumerate(LONG) if name.startswith(start)), len(LONG))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectstart():
+    """PyTorch's stream begins anew, so that no test depends on which ones a process ran before."""
+    torch.default_generator.manual_seed(int(os.environ.get("TEST_SEED", "0")))
+
+
+# Not only what a file draws when it is imported: also what fixtures and tests draw.
+pytest_runtest_setup = pytest_runtest_call = pytest_collectstart
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     """One more than there are cores, since tests of a scheduler wait most of their time.

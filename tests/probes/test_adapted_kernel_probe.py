@@ -91,8 +91,8 @@ def test_a_dead_network_is_told():
 
 def test_statistics_of_batch_norm_are_those_of_now_in_both_kernels():
     """Where no parameter has moved, nothing has changed, whatever the running statistics."""
-    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, C)).double()
-    model.eval()
+    layers = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, C)
+    model = nn.Sequential(*layers).double().eval()
     probe = AdaptedKernelProbe(model, Batch(inputs(4), Y))
     model[1].running_mean += 0.5
     model[1].running_var *= 3
