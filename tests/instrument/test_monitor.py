@@ -291,7 +291,7 @@ def test_arguments_that_are_no_tensors_are_passed_on(data):
         fa.Monitor(model, given | {"words": ["c"]}, y, state=monitor.state_dict())
 
 
-@pytest.mark.parametrize("y", [["a"] * 24, [[1], [1, 2]], [object()] * 24, 1])
+@pytest.mark.parametrize("y", [["a"] * 24, [[1], [1, 2]], [object()] * 24, 1, [], np.ones((0, 2))])
 def test_labels_that_are_no_numbers_are_refused(data, y):
     with pytest.raises(UserError, match=r"^y: "):
         fa.Monitor(network(), data[0], y)
@@ -309,6 +309,16 @@ def test_steps_are_whole_numbers_and_a_record_is_by_step(data):
             wrong()
     with pytest.raises(UserError, match=r"^first: 2\.5; give a whole number"):
         fa.Monitor(network(), *data, first=2.5)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_models_without_values_are_refused_with_a_cure(data, dtype):
+    for model, says in [
+        (nn.Linear(6, 2, device="meta"), "'weight' is on the device 'meta', .*; load the weights"),
+        (nn.Sequential(nn.LazyLinear(2)), r"'0\.weight' has no shape yet; run the model once"),
+    ]:
+        with pytest.raises(ValueError, match=f"^parameter {says}"):
+            fa.Monitor(model, *data, dtype=dtype)
 
 
 def test_the_state_of_another_model_is_refused(data):
@@ -876,7 +886,7 @@ def test_what_is_no_loss_is_refused(data, loss, says):
 
 def test_a_model_without_layers_to_measure_is_told_of_the_kernel():
     weight = nn.Parameter(torch.ones(4, 2))
-    model = Toy(lambda m, x: torch.relu(x @ m.weight) @ m.weight.T)
+    model = Toy(lambda m, x: torch.tanh(x @ m.weight) @ m.weight.T)
     model.weight = weight
     with pytest.raises(ValueError, match=r"no layer to measure: .*; measure='kernel' needs"):
         fa.Monitor(model, torch.randn(3, 4))

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 
 from feature_alignment.errors import shortened, suggestion
 from feature_alignment.training.evaluation import RUNNING
@@ -73,15 +72,11 @@ def evaluation_point(
     """Detached values of all parameters by name, on their devices: given ones, or the model's own.
 
     Raises:
-        ValueError: if the values do not fit the parameters, or these are sparse or uninitialised.
+        ValueError: if the values do not fit the parameters, or these are sparse.
     """
     with RUNNING:
         own = dict(model.named_parameters())
     for name, value in own.items():
-        if isinstance(value, UninitializedTensorMixin):
-            raise ValueError(
-                f"parameter {name!r} has no shape yet; run the model once on an input before."
-            )
         if value.layout != torch.strided:
             raise ValueError(f"parameter {name!r} is sparse; hold a dense one (to_dense).")
     values = own if parameters is None else parameters

@@ -4,10 +4,11 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def refuse_dependent_samples(model: nn.Module) -> None:
-    """Refuse modules that make samples depend on each other or on chance, or cannot be run.
+def refuse_absent_values(model: nn.Module) -> None:
+    """Refuse what is no module, and parameters whose values are not here.
 
     Raises:
         ValueError: if there is one; the message names it and says what to do.
@@ -15,6 +16,10 @@ def refuse_dependent_samples(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model: a {type(model).__name__}; give a torch.nn.Module.")
     for name, parameter in model.named_parameters():
+        if isinstance(parameter, UninitializedTensorMixin):
+            raise ValueError(
+                f"parameter {name!r} has no shape yet; run the model once on an input before."
+            )
         if parameter.is_meta:
             raise ValueError(
                 f"parameter {name!r} is on the device 'meta', without values; load the weights, or "
@@ -25,6 +30,15 @@ def refuse_dependent_samples(model: nn.Module) -> None:
                 f"parameter {name!r} is spread over devices ({type(parameter.data).__name__}); "
                 "give the model as it is before it is distributed."
             )
+
+
+def refuse_dependent_samples(model: nn.Module) -> None:
+    """Refuse modules that make samples depend on each other or on chance, or cannot be run.
+
+    Raises:
+        ValueError: if there is one; the message names it and says what to do.
+    """
+    refuse_absent_values(model)
     for name, module in model.named_modules():
         label = label_of(name, module)
         if module.training and isinstance(module, _BatchNorm | _DropoutNd):

@@ -41,7 +41,7 @@ def label_tensor(y: torch.Tensor | ArrayLike) -> torch.Tensor:
     """Labels (n,) or (n, c) as a tensor.
 
     Raises:
-        UserError: if they are not numbers, or a single number.
+        UserError: if they are not numbers, a single number, or none.
     """
     try:
         if not isinstance(y, torch.Tensor):
@@ -52,8 +52,9 @@ def label_tensor(y: torch.Tensor | ArrayLike) -> torch.Tensor:
             f"y: a {type(y).__name__} that is not an array of numbers; give class numbers or "
             "targets."
         ) from error
-    if y.ndim == 0:
-        raise UserError("y: a single number; give one, or a row, for each sample.")
+    if y.ndim == 0 or not y.numel():
+        found = "no numbers" if y.ndim else "a single number"
+        raise UserError(f"y: {found}; give one, or a row, for each sample.")
     return y
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from feature_alignment.errors import UserError, reason
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.refused_modules import refuse_absent_values
 from feature_alignment.gradients.samples import Samples
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.training.evaluation import RUNNING, undisturbed
@@ -23,6 +24,7 @@ class Subject:
         network: the model itself, or its copy in `dtype`, made anew by `looking`.
 
     Raises:
+        ValueError: if a parameter has no values here.
         UserError: if `dtype` is neither None nor torch.float32 or torch.float64, or the model
             cannot be copied.
     """
@@ -30,6 +32,7 @@ class Subject:
     def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
         if dtype not in (None, torch.float32, torch.float64):
             raise UserError(f"dtype: {dtype!r}; give torch.float32 or torch.float64.")
+        refuse_absent_values(model)
         self._model, self._dtype = model, dtype
         self.network = self._copied()
 
