@@ -481,6 +481,9 @@ class Routed(nn.Module):
             h = h * self.cache.setdefault("cpu", torch.exp(self.table))
         elif self.way == "routed":  # the two largest entries of each sample, whichever they are
             h = h.gather(1, h.topk(2, 1).indices).repeat(1, 2)
+        elif self.way == "parted":  # no index tells where, only the sizes
+            few, many = h.split([1, 3] if self.table.norm() > 1 else [3, 1], 1)
+            h = torch.cat([few.sin(), many], 1) * torch.exp(self.table)
         else:
             h = h * torch.exp(self.table)
         return self.readout(torch.tanh(self.expert(h)))
@@ -513,9 +516,10 @@ def test_tangents_change_alike_behind_checkpoints_and_kept_tables():
         torch.testing.assert_close(tangent_changes(way, before=before), change.T @ change / 5)
 
 
-def test_tangents_of_samples_that_take_other_paths_at_the_start_are_refused():
+@pytest.mark.parametrize("way", ["routed", "parted"])
+def test_tangents_of_samples_that_take_other_paths_at_the_start_are_refused(way):
     with pytest.raises(ValueError, match="centre_tangents: at the initial parameters"):
-        tangent_changes("routed")
+        tangent_changes(way)
 
 
 def test_a_dead_layer_leaves_the_others_in_the_table():

@@ -120,8 +120,10 @@ class Graph:
 
     def same_path(self, other: "Graph") -> bool:
         """Whether another recording has the same operations on the same entries."""
-        chosen = self._chosen(), other._chosen()
-        return self.signature == other.signature and all(map(torch.equal, *chosen))
+        if self is other:
+            return True
+        alike = self.signature == other.signature and self.shapes() == other.shapes()
+        return alike and all(map(torch.equal, self._chosen(), other._chosen()))
 
     def _chosen(self) -> list[torch.Tensor]:
         """Indices and masks with which operations select entries or write values with a graph."""
