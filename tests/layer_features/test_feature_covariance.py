@@ -178,6 +178,21 @@ def test_parts_are_numbered_by_their_places_in_the_parameter():
     assert torch.equal(found["layer[1]"].weight_matrix, model.layer.weight[3:])
 
 
+@pytest.mark.parametrize("used", [(0,), (2,), (2, 0), (1, 2)])
+@pytest.mark.parametrize("fused", [False, True])
+def test_matrices_of_a_stack_keep_their_numbers_whichever_are_used(used, fused):
+    def function(m, x):
+        parts = m.w.chunk(3) if fused else m.w
+        return sum(torch.tanh(x @ parts[i].mT) for i in used)
+
+    model, x = Toy(function), draw(5, 4)
+    model.w = nn.Parameter(draw(6, 4, seed=1) if fused else draw(3, 2, 4, seed=1))
+    found = layer_feature_matrices(model, x)
+    assert set(found) == {f"w[{i}]" for i in used}
+    for i in used:
+        assert torch.equal(found[f"w[{i}]"].weight_matrix, model.w.view(3, 2, 4)[i])
+
+
 def test_matrices_do_not_follow_the_model():
     model, x = mlp(), draw(5, 4)
     found = layer_feature_matrices(model, x, initial=dict(model.named_parameters()))["layers.0"]

@@ -54,7 +54,7 @@ def layer_feature_matrices(
     of parameters, in any module: `nn.Linear`, the projections of attention, or a parameter that the
     model multiplies directly. It is named after the module that owns the matrix, or after the
     parameter if that is not called `weight`, with a number in brackets if it is one of several
-    parts. The matrices are detached.
+    parts: its place in a stack of matrices of one size, or else a count. The matrices are detached.
 
     Source: Beaglehole et al. 2024, Section 2.2 and, for K̄, Appendix D; the released code
     differentiates by a perturbation of each pre-activation, one layer and one sample at a time.

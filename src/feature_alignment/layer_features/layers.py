@@ -1,5 +1,6 @@
 """The layers of a model: its products with matrices of parameters, by name."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -164,7 +165,7 @@ def layers_of(
     layers: dict[str, MatrixUse] = {}
     problems: dict[str, str] = {}
     for name, uses in found.items():
-        named = _by_part(name, uses)
+        named = _by_part(name, uses, recording.leaves)
         if len(named) != len(uses) or not uses:
             if uses:
                 problems[name] = f"was used {len(uses)} times in the forward pass, not once"
@@ -182,10 +183,21 @@ def layers_of(
     return layers, problems
 
 
-def _by_part(name: str, uses: Sequence[MatrixUse]) -> dict[str, MatrixUse]:
-    """The uses by layer; different parts of one parameter are numbered in order."""
+def _by_part(
+    name: str, uses: Sequence[MatrixUse], leaves: Mapping[str, torch.Tensor]
+) -> dict[str, MatrixUse]:
+    """The uses by layer; different parts of one parameter are numbered.
+
+    In a stack of matrices of one size these are their places, whichever are used; others are
+    counted.
+    """
     starts = [0 if use.entries is None else int(use.entries.min()) for use in uses]
-    order = sorted(set(starts))
+    order: Sequence[int] = sorted(set(starts))
+    sizes = {math.prod(use.shape) for use in uses}
+    if len(sizes) == 1 and (size := max(sizes)):
+        whole = leaves[uses[0].name].numel()
+        if not any(place % size for place in (*starts, whole)):
+            order = range(0, whole, size)
     label = f"{name}[{{}}]" if len(order) > 1 else name
     return {label.format(order.index(a)): use for a, use in zip(starts, uses, strict=True)}
 
