@@ -221,7 +221,7 @@ def test_restarts_never_end_higher():
 
 def test_restarts_begin_in_other_directions_as_far_as_the_best_solution(monkeypatch):
     def recorded(*problem, minimise=adaptive_features.minimise_penalty):
-        starts.extend(problem[5:])
+        starts.extend(problem[4:])
         return minimise(*problem)
 
     starts, (network, x, y) = [], problem()
@@ -307,6 +307,8 @@ def test_targets_that_cannot_be_interpolated_are_refused():
         AdaptiveTangentFeatures(network).fit(torch.cat([x, x]), torch.cat([y, y]))
     with pytest.raises(ValueError, match=r"y: shape \(6, 1\); the network's outputs have"):
         AdaptiveTangentFeatures(network).fit(x, y[:, :1])
+    with pytest.raises(ValueError, match=r"y: shape \(12, 1\)"):  # the plainer of two mistakes
+        AdaptiveTangentFeatures(network).fit(torch.cat([x, x]), torch.cat([y, y])[:, :1])
 
 
 def test_layers_that_cannot_be_transformed_have_no_adapted_kernel():

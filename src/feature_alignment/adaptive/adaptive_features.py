@@ -132,15 +132,9 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         targets = torch.tensor(values, dtype=torch.float64, device=x.device)
         flat = targets.ndim == 1
         targets = targets[:, None] if flat else targets
-        interpolation = Interpolation(network, x)
-        outputs = interpolation.outputs
-        if outputs.shape != targets.shape:
-            raise ValueError(
-                f"y: shape {tuple(targets.shape)}; the network's outputs have shape "
-                f"{tuple(outputs.shape)}."
-            )
+        interpolation = Interpolation(network, x, targets)
         structure = self._structure(interpolation.readout)
-        problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
+        problem = interpolation, structure, self.tolerance, self.max_iter
         with interpolation.many_products():
             best = minimise_penalty(*problem)
             for number in range(1, self.starts):

@@ -38,17 +38,27 @@ class Interpolation:
     """Coefficients B with J B = r, for the tangent features of a network at its own parameters.
 
     J (n·c × p) is never formed: products with J and Jᵀ are passes through the network. What is
-    stored is the Cholesky factor (n·c × n·c) of the tangent kernel K₀ = JJᵀ, and the `layout` of
-    the parameters in B. The network has outputs (n, c); results have its precision. Products with
-    J are slow, and a warning is logged, if PyTorch cannot differentiate the network twice.
+    stored is the Cholesky factor (n·c × n·c) of the tangent kernel K₀ = JJᵀ, the `layout` of the
+    parameters in B, and the `residual` r = y − f_θ₀(x) of targets y. The network has outputs
+    (n, c); results have its precision. Products with J are slow, and a warning is logged, if
+    PyTorch cannot differentiate the network twice.
 
     Raises:
-        UserError: if the tangent features of the samples are linearly dependent and the
-            factorisation detects it; `check` detects the other cases.
+        UserError: if y does not have the shape of the outputs; if the tangent features of the
+            samples are linearly dependent and the factorisation detects it (`check` detects the
+            other cases).
     """
 
-    def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
+    def __init__(self, model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
         self.layout = matrix_layout(model)
+        self._jacobian = Jacobian(model, x)
+        if y.shape != self._jacobian.f.shape:
+            raise UserError(
+                f"y: shape {tuple(y.shape)}; the network's outputs have shape "
+                f"{tuple(self._jacobian.f.shape)}."
+            )
+        self.residual = y - self._jacobian.f  # (n, c)
+        self.many_products = self._jacobian.many_products
         kernel = tangent_kernel(model, x).total
         self._factor, failed = torch.linalg.cholesky_ex(kernel)
         if failed:
@@ -57,10 +67,6 @@ class Interpolation:
                 f"{int(failed)} of {len(kernel)} of the kernel), so they cannot interpolate all "
                 "targets; remove repeated samples or use a larger network."
             )
-        del kernel
-        self._jacobian = Jacobian(model, x)
-        self.many_products = self._jacobian.many_products
-        self.outputs = self._jacobian.f  # f_θ₀(x), (n, c)
 
     @property
     def readout(self) -> str:
@@ -82,27 +88,28 @@ class Interpolation:
         solved = torch.cholesky_solve(targets.reshape(-1, 1), self._factor).view(targets.shape)
         return self.layout.join(self._jacobian.transpose_times(solved))
 
-    def check(self, matrices: Matrices, targets: torch.Tensor) -> None:
-        """Check that coefficients interpolate, to `_INTERPOLATES` of the targets' norm.
+    def check(self, matrices: Matrices) -> None:
+        """Check that coefficients interpolate, to `_INTERPOLATES` of the residual's norm.
 
         Raises:
             UserError: if they do not, because the features are nearly dependent.
         """
-        left = float((targets - self.times(matrices)).norm())
-        if not left <= _INTERPOLATES * float(targets.norm()):
+        norm = float(self.residual.norm())
+        left = float((self.residual - self.times(matrices)).norm())
+        if not left <= _INTERPOLATES * norm:
             raise UserError(
                 "x: the tangent features of the samples are linearly dependent in "
-                f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g}, {left:.3g} is "
-                "left; remove nearly equal samples, use float64, or a larger network."
+                f"{self.residual.dtype}: of targets of norm {norm:.3g}, {left:.3g} is left; "
+                "remove nearly equal samples, use float64, or a larger network."
             )
 
     def within(self, matrices: Matrices) -> Matrices:
         """The part of B that leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
         return combine(matrices, -1.0, self.minimum_norm(self.times(matrices)))
 
-    def corrected(self, matrices: Matrices, targets: torch.Tensor) -> Matrices:
+    def corrected(self, matrices: Matrices) -> Matrices:
         """The interpolating coefficients nearest to B."""
-        return combine(matrices, 1.0, self.minimum_norm(targets - self.times(matrices)))
+        return combine(matrices, 1.0, self.minimum_norm(self.residual - self.times(matrices)))
 
 
 @dataclass(frozen=True)
@@ -118,13 +125,12 @@ class Solution:
 
 def minimise_penalty(
     interpolation: Interpolation,
-    targets: torch.Tensor,
     structure: Structure,
     tolerance: float,
     max_iterations: int,
     start: Transformation | None = None,
 ) -> Solution:
-    """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) minus the initial outputs.
+    """A local minimum of Ω̃(B) subject to JB = r, the interpolation's residual.
 
     Stops when the relative decrease is at most the tolerance and the gap to the minimum is small,
     when the decrease stays that small, or after `max_iterations`.
@@ -135,18 +141,18 @@ def minimise_penalty(
     Raises:
         UserError: if the coefficients found do not interpolate, see `Interpolation.check`.
     """
-    coefficients = interpolation.minimum_norm(targets)
-    interpolation.check(coefficients, targets)
+    coefficients = interpolation.minimum_norm(interpolation.residual)
+    interpolation.check(coefficients)
     if start is not None:
         coefficients = _reweighted(interpolation, coefficients, start, 0.0)
-        coefficients = interpolation.corrected(coefficients, targets)
+        coefficients = interpolation.corrected(coefficients)
     best = structure.adapt(coefficients)
     objectives, converged, stretch, idle = [best.penalty], False, 1.0, 0
     recent = deque[tuple[Matrices, Matrices]](maxlen=_MEMORY)
     while not converged and idle <= _MEMORY and len(objectives) <= max_iterations:
         negligible = 0.01 * tolerance * best.penalty
         found = _reweighted(interpolation, coefficients, best, negligible)
-        found = interpolation.corrected(found, targets)
+        found = interpolation.corrected(found)
         adapted = structure.adapt(found)
         recent.append((coefficients, found))
         move, stretch = combine(found, -1.0, coefficients), 2 * stretch
@@ -164,7 +170,7 @@ def minimise_penalty(
         objectives.append(best.penalty)
         allowed = max(_GAP * tolerance, _LEAST_GAP) * best.penalty
         converged = not gained and _gap(interpolation, coefficients, best) <= allowed
-    interpolation.check(coefficients, targets)
+    interpolation.check(coefficients)
     return Solution(coefficients, best, objectives, converged)
 
 
