@@ -3,7 +3,7 @@
 import difflib
 import reprlib
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral
 
 _LONGEST, _LONGEST_LIST, _LONGEST_REASON = 60, 120, 180
@@ -48,9 +48,17 @@ def check_choice(key: str, value: object, allowed: Iterable[str]) -> None:
     Raises:
         UserError: with the key, the value, the allowed values and a suggestion.
     """
-    names = list(allowed)
-    if value not in names:
-        raise UserError(f"{key}: {shortened(value)} is unknown; {suggestion(value, names)}.")
+    check_known(f"{key}: {shortened(value)} is unknown", value, list(allowed))
+
+
+def check_known(told: str, name: object, known: Collection[str]) -> None:
+    """Refuse a name that is not among the known ones.
+
+    Raises:
+        UserError: with `told`, such as "papers: unknown paper 'x'", and a suggestion.
+    """
+    if name not in known:
+        raise UserError(f"{told}; {suggestion(name, known)}.")
 
 
 def check_whole(key: str, value: object, least: int, most: int | None = None) -> None:

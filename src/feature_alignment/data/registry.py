@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.errors import UserError, check_known, shortened
 
 DOWNLOAD_FOLDER = "data"
 
@@ -94,8 +94,7 @@ def dataset_info(name: str) -> DatasetInfo:
         >>> dataset_info("gtsrb").classes
         43
     """
-    if name not in DATASETS:
-        raise UserError(f"datasets.{name}: no such data set; {suggestion(name, DATASETS)}.")
+    check_known(f"datasets.{name}: no such data set", name, DATASETS)
     return DATASETS[name]
 
 
@@ -111,12 +110,9 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     info = dataset_info(name)
     where = f"datasets.{name}"
     for key in options:
-        if key not in ("source", "path"):
-            raise UserError(f"{where}.{key}: no such key; {suggestion(key, ('source', 'path'))}.")
+        check_known(f"{where}.{key}: no such key", key, ("source", "path"))
     source, path = options.get("source", "embedded"), options.get("path")
-    if source not in info.sources:
-        hint = suggestion(source, info.sources)
-        raise UserError(f"{where}.source: found {shortened(source)}; {hint}.")
+    check_known(f"{where}.source: found {shortened(source)}", source, info.sources)
     if path is not None and (not isinstance(path, str) or not path):
         raise UserError(
             f"{where}.path: found {shortened(path)}, where a path such as 'data' or null is needed."

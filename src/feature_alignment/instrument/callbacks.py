@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known
 from feature_alignment.files import write_whole
 from feature_alignment.instrument import STATE
 from feature_alignment.instrument.arguments import identity
@@ -60,8 +60,8 @@ class _Watching:
         if "state" in options:
             raise UserError("state: a callback goes on by itself from the trainer's checkpoints.")
         known = set(inspect.signature(Monitor).parameters) - {"model", "x", "y", "state"}
-        for option in options.keys() - known:
-            raise UserError(f"{option}: is not an option of Monitor; {suggestion(option, known)}.")
+        for option in options:
+            check_known(f"{option}: is not an option of Monitor", option, known)
         self.monitor: Monitor | None = None
         self._x, self._y, self._folder, self._options = x, y, folder, options
         self._state: Any = None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.files import sha256_of, write_whole
 from feature_alignment.instrument import METRICS, STATE
 from feature_alignment.instrument.monitor import Monitor
@@ -115,10 +115,7 @@ def load_parameters(model: nn.Module, file: Path) -> None:
             alike = next((other for other in tied.get(name, ()) if other in values), None)
             if alike is not None:
                 values[name] = values[alike]
-        if name not in values:
-            raise UserError(
-                f"{file}: there is no {name!r}, which the model has; {suggestion(name, values)}."
-            )
+        check_known(f"{file}: there is no {name!r}, which the model has", name, values)
         if not name.endswith(_EXTRA) and values[name].shape != value.shape:
             raise UserError(
                 f"{file}: {name!r} has the shape {tuple(values[name].shape)}, the model's is "

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from feature_alignment.complexity.update_path import PathProbe
-from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.errors import UserError, check_known, shortened
 from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, input_like, select_parameters
@@ -370,6 +370,7 @@ class Monitor:
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 
     def _probe(self, name: str, batch: Batch, output: OutputChoice | None) -> Probe:
+        check_known(f"measure: {name!r} is unknown", name, MEASURES)
         network, samples, split = self._subject.network, self._samples, self._split
         options: dict[str, Any] = {"output": output, "only": self._only}
         if name == "kernel":
@@ -379,9 +380,7 @@ class Monitor:
             return FeatureProbe(network, samples, split=split, output=output)
         if name == "adapted":
             return AdaptedKernelProbe(network, batch, split=split, **options)
-        if name == "path":
-            return PathProbe(network, samples, split=split, **options)
-        raise UserError(f"measure: {name!r} is unknown; {suggestion(name, MEASURES)}.")
+        return PathProbe(network, samples, split=split, **options)
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import check_whole, suggestion
+from feature_alignment.errors import check_known, check_whole
 from feature_alignment.gradients.capture import (
     backpropagate,
     one_hot_cotangents,
@@ -200,8 +200,7 @@ def _initial_weight(
 ) -> torch.Tensor | None:
     if initial is None:
         return None
-    if use.name not in initial:
-        raise ValueError(f"initial: no value for {use.name!r}; {suggestion(use.name, initial)}.")
+    check_known(f"initial: no value for {use.name!r}", use.name, initial)
     if initial[use.name].shape != own.shape:
         raise ValueError(
             f"initial: {use.name!r} has shape {tuple(initial[use.name].shape)}; "

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from feature_alignment.errors import shortened, suggestion
+from feature_alignment.errors import check_known, shortened, suggestion
 from feature_alignment.gradients.capture import Recording
 from feature_alignment.gradients.graph import Graph, Source, selected_entries
 
@@ -102,8 +102,7 @@ def chosen_layers(found: Mapping[str, T], layers: Sequence[str] | None) -> dict[
         ValueError: if one has another name: several matrices of one parameter are numbered.
     """
     for name in layers or ():
-        if name not in found:
-            raise ValueError(f"layers: {shortened(name)} is no layer; {suggestion(name, found)}.")
+        check_known(f"layers: {shortened(name)} is no layer", name, found)
     return dict(found) if layers is None else {name: found[name] for name in layers}
 
 

@@ -7,11 +7,11 @@ workflow's result. `table` and `draw` remake files of a workflow's result from i
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.errors import UserError, check_known, shortened, suggestion
 from feature_alignment.files import whole_file, write_whole
 from feature_alignment.pipeline.config import (
     PRESETS,
@@ -82,10 +82,9 @@ def _figure_and_plan(options: argparse.Namespace) -> tuple[str, Plan]:
     return _name(options.target, all_figures(), "figure"), _plan(options)
 
 
-def _name(target: str, allowed: Iterable[str], what: str) -> str:
+def _name(target: str, allowed: Collection[str], what: str) -> str:
     name = target.replace("/", "_")
-    if name not in allowed:
-        raise UserError(f"unknown {what} {shortened(target)}; {suggestion(name, allowed)}.")
+    check_known(f"unknown {what} {shortened(target)}", name, allowed)
     return name
 
 

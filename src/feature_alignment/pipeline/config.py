@@ -6,7 +6,7 @@ of these overrides the ones before it: defaults, preset, config.yaml, --configfi
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, create_model
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.errors import UserError, check_known, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import (
     all_parameters,
@@ -212,16 +212,6 @@ def resolve_config(
             f"{source_of(['name'])}: name: {config.name} is the folder of {whose}; choose another."
         )
     return config
-
-
-def check_known(told: str, name: object, known: Collection[str]) -> None:
-    """Refuse a name that is not among the known ones.
-
-    Raises:
-        UserError: with `told`, such as "papers: unknown paper 'x'", and a suggestion.
-    """
-    if name not in known:
-        raise UserError(f"{told}; {suggestion(name, known)}.")
 
 
 @dataclass(frozen=True)

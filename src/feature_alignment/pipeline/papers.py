@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from feature_alignment.errors import UserError, reason, shortened, suggestion
+from feature_alignment.errors import UserError, check_known, reason, shortened, suggestion
 from feature_alignment.pipeline.contracts import PaperError, told
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.imports import check_source
@@ -54,8 +54,7 @@ def papers() -> dict[str, Paper]:
                 f"{folder / 'paper.py'}: PAPER: found {kind(paper)}, a Paper is needed."
             )
         for file in folder.glob("*.y*ml"):
-            if file.name not in _TABLES:
-                raise UserError(f"{file}: is not used; {suggestion(file.name, _TABLES)}.")
+            check_known(f"{file}: is not used", file.name, _TABLES)
         found[key] = paper
     return found
 

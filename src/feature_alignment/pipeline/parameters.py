@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.errors import UserError, check_known, shortened, suggestion
 
 SET_BY_FIGURES = {"set_by": "figures"}
 PAPERS_PACKAGE = "feature_alignment.papers"
@@ -86,9 +86,8 @@ class Section(BaseModel):
             UserError: if a key is unknown or a value is not allowed; names experiment and key.
         """
         name = getattr(self, "experiment", "") or type(self).__name__
-        for key in changes.keys() - type(self).model_fields.keys():
-            hint = suggestion(key, type(self).model_fields)
-            raise UserError(f"{name}: {key}: unknown key; {hint}.")
+        for key in changes:
+            check_known(f"{name}: {key}: unknown key", key, type(self).model_fields)
         return check(type(self), {**self.model_dump(), **changes}, lambda _: name)
 
     def plain(self) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.registry import DATASETS, check_options
-from feature_alignment.errors import UserError, shortened
+from feature_alignment.errors import UserError, check_known, shortened
 from feature_alignment.pipeline.claims.ledger import Claim, check_ledgers
-from feature_alignment.pipeline.config import Change, Config, changes, check_known
+from feature_alignment.pipeline.config import Change, Config, changes
 from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.figure import Point, Settings
 from feature_alignment.pipeline.papers import (

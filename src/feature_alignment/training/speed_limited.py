@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import check_choice, suggestion
+from feature_alignment.errors import check_choice, check_known
 from feature_alignment.training.errors import TrainingDivergedError
 
 RELAXATIONS = ("additive", "multiplicative")
@@ -144,8 +144,7 @@ def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> li
     groups = {name: {"params": own, "layer": name} for name, own in layers.items()}
     named = speeds if isinstance(speeds, Mapping) else dict.fromkeys(layers, speeds)
     for name, speed in named.items():
-        if name not in layers:
-            raise ValueError(f"speeds: {name!r} has no parameters; {suggestion(name, layers)}.")
+        check_known(f"speeds: {name!r} has no parameters", name, layers)
         groups[name]["speed"] = speed
     return list(groups.values())
 

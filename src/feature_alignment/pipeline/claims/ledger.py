@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import Preset, check_known
+from feature_alignment.errors import UserError, check_known
+from feature_alignment.pipeline.config import Preset
 from feature_alignment.pipeline.dictionary import Text, describe, dictionaries, read_dictionary
 from feature_alignment.pipeline.papers import paper_folder
 from feature_alignment.pipeline.parameters import Section, check

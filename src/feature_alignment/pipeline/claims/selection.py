@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.marks import DIVERGED
 
@@ -109,11 +109,8 @@ def _seeds(values: pd.Series) -> list[Any]:
 def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
     columns = ["seed", "value", *select, *filter(None, (claim.over, claim.independent))]
     for column in columns:
-        if column not in table.columns:
-            hint = suggestion(column, map(str, table.columns))
-            raise UserError(
-                f"claim {claim.id}: the table of {claim.figure} has no column {column!r}; {hint}."
-            )
+        told = f"claim {claim.id}: the table of {claim.figure} has no column {column!r}"
+        check_known(told, column, list(map(str, table.columns)))
     rows = table
     # The last step comes last: it is each run's among the rows that all other filters leave.
     for column, wanted in sorted(select.items(), key=lambda item: item[1] == LAST):

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
-from feature_alignment.pipeline.config import Change, Config, Preset, check_known
+from feature_alignment.pipeline.config import Change, Config, Preset
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import (
     all_figures,
