@@ -66,7 +66,7 @@ class UpdatePath:
         self._trace, self._every = trace, every
         self._names = select_parameters(model, only)
         self._parameters = self._copied(model)
-        self._features = self._feature_norm(model)
+        self.refresh(model)
 
     def __call__(self, step: int, model: nn.Module) -> None:
         """Add the latest update.
@@ -98,7 +98,15 @@ class UpdatePath:
             ValueError: if the trace is negative.
             TrainingDivergedError: if the trace is not finite.
         """
-        self._features = self._feature_norm(model)
+        with evaluation_mode(model):
+            trace = self._trace(model)
+        if not math.isfinite(trace):
+            raise TrainingDivergedError(
+                f"training diverged: the trace of the tangent kernel is {trace}."
+            )
+        if trace < 0:
+            raise ValueError(f"trace: {trace}; that of a kernel is not negative.")
+        self._features = math.sqrt(trace)
 
     def state_dict(self) -> dict[str, Any]:
         """The path so far, for a checkpoint."""
@@ -115,17 +123,6 @@ class UpdatePath:
     def _copied(self, model: nn.Module) -> list[torch.Tensor]:
         own = dict(model.named_parameters())
         return [own[name].detach().clone() for name in self._names]
-
-    def _feature_norm(self, model: nn.Module) -> float:
-        with evaluation_mode(model):
-            trace = self._trace(model)
-        if not math.isfinite(trace):
-            raise TrainingDivergedError(
-                f"training diverged: the trace of the tangent kernel is {trace}."
-            )
-        if trace < 0:
-            raise ValueError(f"trace: {trace}; that of a kernel is not negative.")
-        return math.sqrt(trace)
 
 
 class PathProbe:
