@@ -198,7 +198,9 @@ def _kernel(
         raise ValueError(
             f"memory_budget: {memory_budget} bytes; the gradients of {held} need {needed}."
         )
-    block = _block_size(plan, len(x), None if symmetric else len(x2), memory)
+    block = max(len(x), len(x2))  # samples whose gradients are held at a time, on each side
+    if not symmetric or block * plan.held_bytes > memory:  # else a single block is both sides
+        block = min(block, memory // max(1, 2 * plan.held_bytes))
     rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
     steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
     layers: dict[str, list[str]] = {}
@@ -226,13 +228,6 @@ def _kernel(
         for gram in grams.values():
             mirror_lower_triangle(gram)
     return TangentKernel(grams, c)
-
-
-def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
-    # How many samples' gradients to hold at a time, on each of the two sides.
-    if n2 is None and n * plan.held_bytes <= memory:
-        return n
-    return min(memory // max(1, 2 * plan.held_bytes), max(n, n2 or 0))
 
 
 def _add_layer(
