@@ -68,7 +68,6 @@ def draw_curve(
     label: str | None = None,
     *,
     x: str = "step",
-    y: str = "value",
     **style: Any,
 ) -> None:
     """Draw the mean over seeds as a line with a band, or with thin lines for few seeds.
@@ -81,7 +80,6 @@ def draw_curve(
         colour: of everything drawn, or a thing of `COLOURS`, which also has its own line style.
         label: for the legend.
         x: the column of the x axis.
-        y: the column of the values.
         style: further properties of the line.
 
     Raises:
@@ -92,11 +90,11 @@ def draw_curve(
 
     if rows.duplicated(["seed", x]).any():
         raise UserError(f"the curve {label!r} has several values for one seed and {x}.")
-    _check(rows, y, ax.get_yscale(), f"the curve {label!r}")
+    _check(rows, ax.get_yscale(), f"the curve {label!r}")
     style = {"linestyle": LINES.get(colour, "-"), **style}
     begins, later = rows[x] == 0, rows[x] > 0
     if ax.get_xscale() == "symlog" and begins.any() and later.any():
-        draw_curve(ax, rows[later], colour, label, x=x, y=y, **style)
+        draw_curve(ax, rows[later], colour, label, x=x, **style)
         fill = {} if style["linestyle"] == "-" else {"markerfacecolor": "none"}
         rows, label = rows[begins], None
         style = {**style, **fill, "marker": "o", "markersize": 4.0}
@@ -106,7 +104,7 @@ def draw_curve(
     style = {"color": colour, "markeredgecolor": colour, **style}
     if seeds >= BAND_SEEDS:
         labels = ax.get_xlabel(), ax.get_ylabel()
-        common = {"data": rows, "x": x, "y": y, "ax": ax, "legend": False, "errorbar": "sd"}
+        common = {"data": rows, "x": x, "y": "value", "ax": ax, "legend": False, "errorbar": "sd"}
         common |= {"err_style": "bars"} if single else {"err_kws": {"linewidth": 0}}
         seaborn.lineplot(**common, label=label, **style)
         _restore_labels(ax, *labels)
@@ -115,9 +113,9 @@ def draw_curve(
         # At a single place a line has no length, so only dots are visible.
         thin = {**style, "linewidth": THIN, "alpha": 0.5, "marker": "." if single else ""}
         for _, one in rows.sort_values(x).groupby("seed"):
-            ax.plot(one[x], one[y], **thin)
+            ax.plot(one[x], one["value"], **thin)
     scale = ax.yaxis.get_transform()
-    means = rows[y].map(scale.transform).groupby(rows[x]).mean()
+    means = rows["value"].map(scale.transform).groupby(rows[x]).mean()
     style = {"markeredgewidth": 0.75, **style}  # as seaborn's
     ax.plot(means.index, scale.inverted().transform(means), label=label, **style)
 
@@ -150,7 +148,7 @@ def draw_points(
 
     rows = rows[rows[by].isin(list(places))]
     values, categories = (ax.xaxis, ax.yaxis) if horizontal else (ax.yaxis, ax.xaxis)
-    _check(rows, "value", values.get_scale(), f"points by {by}")
+    _check(rows, values.get_scale(), f"points by {by}")
     labels = ax.get_xlabel(), ax.get_ylabel()
     x, y = ("value", by) if horizontal else (by, "value")
     common = {"data": rows, "x": x, "y": y, "hue": group or by, "orient": "xy"[horizontal]}
@@ -226,14 +224,14 @@ def draw_deviations(
         ax.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
 
 
-def _check(rows: pd.DataFrame, y: str, scale: str, what: str) -> None:
+def _check(rows: pd.DataFrame, scale: str, what: str) -> None:
     """Raise a UserError for what seaborn would silently leave out."""  # noqa: DOC501
     if rows.empty:
         raise UserError(f"no rows to draw for {what}.")
-    bad = rows[~(rows[y] > 0)]
+    bad = rows[~(rows["value"] > 0)]
     if scale == "log" and len(bad):
         first = bad.iloc[0]
-        metric, value, seed = first.get("metric", y), first[y], first["seed"]
+        metric, value, seed = first.get("metric", "value"), first["value"], first["seed"]
         raise UserError(
             f"{what}: metric {metric} is {value:g} at seed {seed}, which is not positive, and its "
             "axis is logarithmic."
