@@ -20,8 +20,6 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 VARIANCES = {"pytorch": 1 / 3, "kaiming": 2.0, "kaiming_zero_bias": 2.0, "lecun": 1.0}
 """Variance of the weights times fan_in (PyTorch's are uniform on ±1/√fan_in). Only for erf does it
 matter to ρ: the other activations are homogeneous."""
-LINEARISED = {"relu": "relu_linearised"}
-"""Dual kernels without the nonlinear part of φ′; the quadratic's φ′ is linear."""
 
 
 def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
@@ -35,9 +33,8 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
         expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, variance)
         add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
         add("predicted", velocity_correlation(x, y, expected))
-        if p.activation in LINEARISED:
-            linear = LINEARISED[p.activation], p.hidden_layers, variance
-            kernel = expected_preactivation_kernel(x, *linear)
+        if p.activation == "relu":  # the quadratic's φ′ is linear
+            kernel = expected_preactivation_kernel(x, "relu_linearised", p.hidden_layers, variance)
             add("predicted_linearised", velocity_correlation(x, y, kernel))
         add("expected_kernel_rank", expected.trace() ** 2 / expected.square().sum())
         add("expected_kernel_projection", cosine_similarity(expected, expected @ expected))
