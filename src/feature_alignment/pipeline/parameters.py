@@ -115,12 +115,8 @@ class Parameters(Section):
 
     @classmethod
     def dataset_keys(cls) -> list[str]:
-        """The fields that name a dataset: `dataset` first, then those that end in `_dataset`.
-
-        A run's data files come in this order.
-        """
-        found = [key for key in cls.model_fields if key == "dataset" or key.endswith("_dataset")]
-        return sorted(found, key=lambda key: (key != "dataset", key))
+        """The fields that name a dataset: `dataset`, and those that end in `_dataset`."""
+        return [key for key in cls.model_fields if key == "dataset" or key.endswith("_dataset")]
 
 
 def by_figure(default: Any, description: str) -> Any:
