@@ -8,6 +8,7 @@ functions of parameters alone.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -194,10 +195,7 @@ def selected_entries(
     size = math.prod(shape)
     if leaf.dtype not in (torch.float32, torch.float64) or size > leaf.numel():
         return None
-
-    def pulled_back(values: torch.Tensor) -> torch.Tensor:
-        return _pulled_back(graph, source, leaf, values)
-
+    pulled_back = partial(_pulled_back, graph, source, leaf)
     rank = _ranks(shape, transposed)
     try:
         low, high = pulled_back(rank % 4096), pulled_back(rank // 4096)  # exact in float32
