@@ -15,6 +15,7 @@ from torch import nn
 from torch._higher_order_ops.map import map as mapped
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.functional import linear
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -299,7 +300,15 @@ def without_gradients(m, x):
         return m.f(x)
 
 
-@pytest.mark.parametrize("function", [without_gradients, lambda m, x: m.f(x).detach()])
+@pytest.mark.parametrize(
+    "function",
+    [
+        without_gradients,
+        lambda m, x: m.f(x).detach(),
+        lambda m, x: linear(x, m.f.weight.detach().requires_grad_()),
+        lambda m, x: linear(x.clone().requires_grad_(), m.f.weight.detach()),
+    ],
+)
 @pytest.mark.parametrize("measure", [tangent_kernel, tangent_trace, Jacobian])
 def test_outputs_without_gradients_are_refused(function, measure):
     with pytest.raises(ValueError, match="no gradient of the outputs reaches the parameters"):

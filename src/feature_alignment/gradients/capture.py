@@ -67,8 +67,6 @@ def recorded(
                     "the model uses a parameter, or what depends on one, where PyTorch takes no "
                     f"gradient ({said}); register it as a buffer, or leave it out (`only`)."
                 ) from error
-            if not f.requires_grad:
-                _refuse_constant_outputs(function, values, names, samples)
             graph = Graph(f, leaves)
             # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
             # image: 2.15 does on CPUs, where the gradient comes back transposed.
@@ -77,6 +75,8 @@ def recorded(
                     f, copies = run(samples[[0, 0]])[:1], 2
                 graph = Graph(f, leaves)
             _refuse_hidden_references(graph, originals)
+            if len(graph.unused(names)) == len(names):
+                _refuse_constant_outputs(function, values, names, samples)
             yield Recording(f, leaves, values, graph, copies)
             for name, leaf in leaves.items():
                 if leaf.grad is not None:
@@ -90,11 +90,12 @@ def recorded(
 def _refuse_constant_outputs(
     function: ModelFunction, values: Parameters, names: Collection[str], samples: Samples
 ) -> None:
-    # Refuse outputs without a graph that nevertheless change with the parameters, unless others
-    # pass a gradient: then these are constants on purpose.
-    every = {n: v.detach().requires_grad_(v.is_floating_point()) for n, v in values.items()}
-    with torch.enable_grad(), function.installed(function.spared(every)) as run:
-        if outputs_of(run, samples)[0].requires_grad:
+    # Refuse outputs whose graph does not reach the parameters, but which change with them, unless
+    # it reaches others: then these are constants on purpose.
+    spared = function.spared(values)
+    every = {n: v.detach().requires_grad_(v.is_floating_point()) for n, v in spared.items()}
+    with torch.enable_grad(), function.installed(every) as run:
+        if len(Graph(outputs_of(run, samples)[0], every).unused(every)) < len(every):
             return
     chosen = {name: values[name].detach() for name in names}
     found = []
@@ -104,7 +105,8 @@ def _refuse_constant_outputs(
     if found[0].shape != found[1].shape or (found[0] != found[1]).any():
         raise ValueError(
             "no gradient of the outputs reaches the parameters, though they depend on them; take "
-            "torch.no_grad(), inference_mode() and detach() out of the forward pass."
+            "torch.no_grad(), inference_mode(), detach() and torch.func.stack_module_state() out "
+            "of the forward pass."
         )
 
 
