@@ -391,7 +391,7 @@ def test_the_fisher_rao_norm_takes_modes_and_frozen_parameters_as_they_count():
 def test_initial_weights_of_another_shape_are_refused(measure):
     weights = [torch.eye(3), torch.eye(3)]
     with pytest.raises(ValueError, match="initial: layers of shapes"):
-        measure(weights, [torch.zeros(3), torch.eye(3)])
+        measure(weights, [torch.zeros(3, 1), torch.eye(3)])
 
 
 class Branch(nn.Module):
@@ -455,6 +455,88 @@ def test_a_network_that_subtracts_has_no_path_norm(factor):
     torch.manual_seed(0)
     with pytest.raises(ValueError, match="the model subtracts"):
         complexity.path_norm(Difference(), (3,))
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda m, x: m(x) / 3**0.5, "Div"),  # the NTK parametrisation
+        (lambda m, x: 0.1 * m(x), "Mul"),
+        (lambda m, x: m(x) * torch.tensor([0.0, 2.0]), "Mul"),
+        (lambda m, x: x + torch.add(x, m(x)[:, :1], alpha=0.5), "Add"),
+        (lambda m, x: m(x).mean(1), "Mean"),
+        (lambda m, x: torch.addmm(m.bias, x, m.weight.T, alpha=0.5), "Addmm"),
+        (lambda m, x: nn.functional.linear(m(x), torch.full((2, 2), 3.0).to(x)), "Mm"),
+        (lambda m, x: nn.functional.avg_pool1d(m(x), 2), "AvgPool"),
+    ],
+)
+def test_constant_factors_have_no_path_norm(function, said):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return function(self.layer, x)
+
+    with pytest.raises(ValueError, match=rf"averages or multiplies by a constant \({said}"):
+        complexity.path_norm(Scaled(), (3,))
+
+
+def test_masks_of_zeros_and_ones_have_a_path_norm():
+    class Masked(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * torch.tensor([1.0, 0.0])
+
+    model = Masked(3, 2)
+    expected = model.weight[0].square().sum() + model.bias[0].square()
+    assert complexity.path_norm(model, (3,)) ** 2 == pytest.approx(float(expected.detach()))
+
+
+def test_grouped_convolutions_have_the_matrix_of_the_dense_one():
+    torch.manual_seed(0)
+    grouped = nn.Conv2d(6, 4, 3, groups=2, bias=False)
+    patch = torch.randn(6, 3, 3)
+    (matrix,) = complexity.layer_matrices(grouped)
+    assert matrix.shape == (4, 54)
+    torch.testing.assert_close(
+        matrix @ patch.flatten().double(), grouped(patch).flatten().detach().double()
+    )
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        mlp(),
+        [],
+        torch.eye(2),
+        {"a": torch.eye(2)},
+        [torch.eye(2)[0]],
+        [torch.full((2, 2), math.nan)],
+        [torch.ones(2, 3, 1, 1)],
+    ],
+)
+@pytest.mark.parametrize(
+    "measure",
+    [
+        complexity.spectral_product,
+        complexity.frobenius_product,
+        complexity.l1_infinity_product,
+        lambda w: complexity.spectral_complexity(w, w),
+        lambda w: complexity.pac_bayes_spectral(w, w),
+        lambda w: complexity.distance_from_start(w, w),
+    ],
+)
+def test_weights_that_are_no_finite_matrices_are_refused(measure, weights):
+    with pytest.raises(ValueError, match="weights: found .*; give a list of finite matrices"):
+        measure(weights)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5, 2), (5,)])
+def test_inputs_that_do_not_fit_the_bound_are_refused(shape):
+    weights = [torch.ones(4, 3), torch.ones(2, 4)]
+    with pytest.raises(ValueError, match="x: of shape .*; the first layer takes 3 inputs"):
+        complexity.unit_capacity_bound(weights, weights, torch.ones(shape), 1.0)
 
 
 def test_path_norms_are_taken_in_inference_mode():

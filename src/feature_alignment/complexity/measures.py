@@ -3,12 +3,14 @@
 Each is the part of a bound that depends on the network, without constants and logarithms. W_1 … W_L
 are the weights as matrices (k, d), see `layer_matrices`, W_i⁰ their initial values, s_i = ‖W_i‖₂
 the spectral norms. As in the bounds, only the path and Fisher–Rao norms include biases. Bounds on
-classifiers divide by the margin γ; of these functions only `unit_capacity_bound` does.
+classifiers divide by the margin γ; of these functions only `unit_capacity_bound` does. Measures of
+weights raise ValueError if these are not finite matrices.
 """
 
 import copy
 import math
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,8 +20,9 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import check_whole, reason
+from feature_alignment.errors import check_whole, reason, shortened
 from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
@@ -32,13 +35,17 @@ Matrices = Sequence[torch.Tensor]
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMALISATIONS = (_NormBase, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.LocalResponseNorm)
 _WITHOUT_PATHS = (*_NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
+# Of operations that multiply, by autograd's names: which inputs are factors.
+_FACTORS = dict.fromkeys(("Bmm", "Convolution", "Div", "Dot", "Mm", "Mul", "Mv"), slice(2))
+_FACTORS |= dict.fromkeys(("Addbmm", "Addmm", "Addmv", "Baddbmm"), slice(1, 3))
 
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
     """Copies of linear and convolutional layers' weights as float64 matrices, in module order.
 
     A convolution's weight (k, d, size, size) becomes (k, d·size²), the matrix that acts on one
-    patch. Its norms are not those of the convolution as a map between whole images.
+    patch; with groups it is block diagonal. Its norms are not those of the convolution as a map
+    between whole images. A module counts once, however often it is used.
 
     Raises:
         ValueError: if there is no such layer, another module has a matrix of parameters, or a
@@ -48,6 +55,7 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
     with evaluation_mode(model):  # so that no parametrisation updates its buffers
         named = list(model.named_modules())
         weights = {name: m.weight.detach() for name, m in named if isinstance(m, _LAYERS)}
+    groups = {name: getattr(m, "groups", 1) for name, m in named}
     for name, module in named:
         if name in weights:
             made = "weight" not in module._parameters and not is_parametrized(module, "weight")
@@ -56,7 +64,8 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
                     f"layer_matrices: {label_of(name, module)} has complex weights, or a hook that "
                     "makes them at each forward pass; use torch.nn.utils.parametrizations."
                 )
-            matrices.append(weights[name].to(torch.float64, copy=True).flatten(1))
+            matrix = weights[name].to(torch.float64, copy=True).flatten(1)
+            matrices.append(torch.block_diag(*matrix.chunk(groups[name])))
         elif not isinstance(module, (ParametrizationList, *_NORMALISATIONS)):
             own = module.named_parameters(recurse=False)
             if others := [parameter for parameter, value in own if value.squeeze().ndim > 1]:
@@ -81,7 +90,7 @@ def spectral_product(weights: Matrices) -> float:
         >>> round(spectral_product([torch.diag(torch.tensor([3.0, 1.0])), 2 * torch.eye(2)]), 4)
         6.0
     """
-    return math.prod(_spectral(w) for w in weights)
+    return math.prod(map(_spectral, _finite("weights", weights)))
 
 
 def frobenius_product(weights: Matrices) -> float:
@@ -93,7 +102,7 @@ def frobenius_product(weights: Matrices) -> float:
         >>> frobenius_product([torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]])])
         10.0
     """
-    return math.prod(float(w.norm()) for w in weights)
+    return math.prod(float(w.norm()) for w in _finite("weights", weights))
 
 
 def l1_infinity_product(weights: Matrices) -> float:
@@ -106,7 +115,7 @@ def l1_infinity_product(weights: Matrices) -> float:
         >>> l1_infinity_product([u, v])
         15.0
     """
-    return math.prod(float(w.abs().sum(1).max()) for w in weights)
+    return math.prod(float(w.abs().sum(1).max()) for w in _finite("weights", weights))
 
 
 def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
@@ -164,12 +173,16 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
-        ValueError: if there are not two layers, shapes differ, or the margin is not positive.
+        ValueError: if there are not two layers, shapes differ, there is no sample, or the margin is
+            not positive.
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
         raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
-    x = real_tensor("x", x, u0).flatten(1)  # (n, d)
+    x = real_tensor("x", x, u0)
+    if x.ndim < 2 or not x.numel() or x[0].numel() != u.shape[1]:
+        raise ValueError(f"x: of shape {tuple(x.shape)}; the first layer takes {u.shape[1]} inputs.")
+    x = x.flatten(1)  # (n, d)
     data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
     scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))
     return scale * data + math.sqrt(len(u))
@@ -196,15 +209,14 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
     Paths lead from an input or a bias to an output. For ReLU networks the sum is that of the
     outputs at an input of ones, of shape `input_shape`, of the network with squared parameters, in
-    evaluation mode. A max pool passes on the largest of its inputs' sums. Averages over k numbers
-    that are computed outside modules are not detected, and count with 1/k instead of 1/k².
+    evaluation mode. A max pool passes on the largest of its inputs' sums.
 
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
 
     Raises:
-        ValueError: if there is no parameter or the model takes no inputs of that shape; if a module
-            normalises or averages, so that outputs are not sums over paths, or computes its weights
-            from other parameters; if the network without biases (parameters with one axis) is not
+        ValueError: if there is no parameter or the model takes no inputs of that shape; if it
+            normalises, averages or multiplies by a constant, so that outputs of squared parameters
+            are not the sum, or computes weights from other parameters; if the network without biases (parameters with one axis) is not
             homogeneous, as with activations other than ReLU; or if the norm is not finite.
 
     Example:
@@ -233,14 +245,14 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     moving = [p.requires_grad_() for p in squared.parameters() if p.is_floating_point()]
     with torch.enable_grad():
         try:
-            ones = torch.ones(1, *input_shape).to(first)
+            ones = torch.ones(1, *input_shape).to(first).requires_grad_()
             outputs = squared(ones).sum()
         except (RuntimeError, TypeError) as error:
             raise ValueError(
                 f"input_shape: {input_shape!r}; give the shape of one input that the model takes, "
                 f"without the axis of samples ({reason(error)})."
             ) from error
-        slopes = torch.autograd.grad(outputs, moving, allow_unused=True)
+        slopes = torch.autograd.grad(outputs, moving, allow_unused=True, retain_graph=True)
     total = float(outputs.detach())
     if not math.isfinite(total):
         raise ValueError("path_norm: the sum over paths is not finite.")
@@ -249,12 +261,35 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
             "path_norm: an output falls as a squared parameter rises, so the model subtracts, and "
             "its outputs are not sums over paths."
         )
+    _refuse_constant_factors(outputs)
     if not _is_homogeneous(model, ones):
         raise ValueError(
             "path_norm: with its biases (parameters of one axis) at 0, the network's outputs are "
             "not proportional to the size of its inputs; the norm is that of networks with ReLU."
         )
     return math.sqrt(total)
+
+
+def _refuse_constant_factors(outputs: torch.Tensor) -> None:
+    # The sum has their squares, as by the NTK parametrisation; zeros and ones are their own.
+    graph = Graph(outputs, {})
+    for number, (node, inputs) in enumerate(zip(graph.nodes, graph.inputs, strict=True)):
+        kind = graph.names[number].partition("Backward")[0]
+        factors = inputs[_FACTORS.get(kind, slice(0))]
+        scaled = ("alpha", "beta") if factors or kind == "Add" else ()
+        constants: list[Any] = [getattr(node, f"_saved_{key}", 1) for key in scaled]
+        if None in factors:
+            saved = "other" if factors[1] is None else "self"
+            constants.append(getattr(node, f"_saved_{saved}", 2) if kind in ("Mul", "Div") else 2)
+        plain = all((torch.as_tensor(c) == torch.as_tensor(c) ** 2).all() for c in constants)
+        averaged = any(word in kind for word in ("Avg", "Lerp", "Mean"))
+        if kind == "Mean" and inputs[0]:  # which may be of one number each
+            averaged = graph.shape(inputs[0]).numel() > graph.shape((number, 0)).numel()
+        if averaged or not plain:
+            raise ValueError(
+                f"path_norm: the model averages or multiplies by a constant ({kind}), whose square "
+                "the norm has; put it into the weights."
+            )
 
 
 def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
@@ -341,15 +376,28 @@ def _two_layers(
             f"unit_capacity: the network has {len(weights)} layers; the measure is defined for 2."
         )
     _changes(weights, initial)
-    return weights[0].double(), weights[1].double(), initial[0].double()
+    return *_finite("weights", weights), _finite("initial", initial)[0]
 
 
 def _changes(weights: Matrices, initial: Matrices) -> list[torch.Tensor]:
     """W_i − W_i⁰ of each layer; ValueError if shapes differ."""  # noqa: DOC501
-    shapes, others = ([tuple(w.shape) for w in matrices] for matrices in (weights, initial))
+    ends, starts = _finite("weights", weights), _finite("initial", initial)
+    shapes, others = ([tuple(w.shape) for w in matrices] for matrices in (ends, starts))
     if shapes != others:
         raise ValueError(f"initial: layers of shapes {others}, the weights are of {shapes}.")
-    return [w - w0 for w, w0 in zip(weights, initial, strict=True)]
+    return [w - w0 for w, w0 in zip(ends, starts, strict=True)]
+
+
+def _finite(name: str, weights: Matrices) -> list[torch.Tensor]:
+    # Weights as float64 matrices.
+    given = list(weights) if isinstance(weights, Sequence) else []
+    found = [real_tensor(name, w).detach().double() for w in given]
+    if not found or any(w.ndim != 2 or not w.numel() or not w.isfinite().all() for w in found):
+        raise ValueError(
+            f"{name}: found {shortened(weights)}; give a list of finite matrices (k, d), one for "
+            "each layer, as from `layer_matrices`."
+        )
+    return found
 
 
 def _class_numbers(y: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
@@ -368,7 +416,7 @@ def _class_numbers(y: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
 
 
 def _nonzero_norms(weights: Matrices) -> list[float]:
-    norms = [_spectral(w) for w in weights]
+    norms = [_spectral(w) for w in _finite("weights", weights)]
     if not all(norms):
         raise ValueError("a layer's weights are zero; the measure divides by their spectral norm.")
     return norms
