@@ -31,6 +31,61 @@ def test_type_checkers_are_told_of_every_name_and_of_no_other():
     assert told == {(name, f"feature_alignment.{home}") for name, home in fa._HOMES.items()}
 
 
+X, Y, MODEL = torch.ones(6, 4), torch.arange(6) % 3, nn.Linear(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        *(
+            (lambda take=take: take(torch.tanh), "model: a builtin_.*; give a torch.nn.Module")
+            for take in (
+                fa.copy_parameters,
+                fa.layer_matrices,
+                lambda model: fa.groups_by_layer(model, 1.0),
+                lambda model: fa.path_norm(model, (4,)),
+                lambda model: fa.tangent_kernel(model, X),
+            )
+        ),
+        (lambda: fa.tangent_kernel(MODEL, X, only=lambda name: True), "only: a function; give"),
+        (lambda: fa.tangent_kernel(MODEL, X, plan=3), "plan: a int; give the result of plan_cap"),
+        (lambda: fa.Jacobian(MODEL, X).times(torch.ones(15)), "direction: a Tensor; give values"),
+        (lambda: fa.TangentKernelProbe({"train": (X, Y)}), "batches: 'train': a tuple; give a"),
+        (lambda: fa.TangentKernelProbe(fa.Batch(X, Y)), "batches: a Batch; give a Batch for each"),
+        (lambda: fa.effective_penalty("square"), "penalty: a str; give a function"),
+        (lambda: fa.free_trace("A", {"A": torch.eye(2)}), "families: 'A': a Tensor; give a"),
+        (
+            lambda: fa.predicted_correlation(fa.data_matrices(X, Y), [1, 2, 3, 4]),
+            r"data_trace: a dict; give matrix_trace\(data_matrices",
+        ),
+        (lambda: fa.label_alignment(torch.eye(6), np.array(list("abcdef"))), "y: it is not an"),
+        (lambda: fa.kernel_alignment(np.array(["a"]), torch.eye(6)), "kernel: it is not an arr"),
+        (
+            lambda: fa.AdaptiveTangentFeatures(nn.Linear).fit(X.numpy(), Y.numpy()),
+            "network: Linear is a class; give an instance",
+        ),
+    ],
+)
+def test_arguments_of_another_kind_are_told_in_one_sentence(wrong, said):
+    with pytest.raises(ValueError, match=rf"^{said}"):
+        wrong()
+
+
+def test_a_kernel_has_its_layers_names():
+    kernel = fa.tangent_kernel(nn.Sequential(MODEL, nn.Linear(3, 2)), X)
+    assert list(kernel) == ["0", "1"]
+    assert "0" in kernel
+    assert "weight" not in kernel
+
+
+def test_read_only_arrays_are_taken_without_a_warning(recwarn):
+    kernel = np.eye(6)
+    kernel.flags.writeable = False
+    assert fa.kernel_alignment(kernel, torch.eye(6)) == pytest.approx(1)
+    assert fa.Jacobian(nn.Linear(4, 3), X).times({"bias": kernel[0, :3]}).any()
+    assert not recwarn
+
+
 def test_no_name_is_that_of_a_room():
     assert not {path.name for path in ROOT.iterdir() if path.is_dir()} & set(fa.__all__)
 

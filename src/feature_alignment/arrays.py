@@ -31,8 +31,8 @@ def real_tensor(name: str, values: Matrix, like: torch.Tensor | None = None) -> 
     Raises:
         ValueError: as in `real_array`.
     """
-    if not isinstance(values, torch.Tensor):  # PyTorch takes no negative strides or byte swaps
-        values = torch.from_numpy(np.ascontiguousarray(real_array(name, values)))
+    if not isinstance(values, torch.Tensor):  # PyTorch takes no negative strides, or read-only ones
+        values = torch.from_numpy(np.require(real_array(name, values), requirements=["C", "W"]))
     if values.is_complex():
         raise ValueError(f"{name}: it is complex; give real numbers.")
     if like is not None:

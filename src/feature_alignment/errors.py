@@ -5,6 +5,7 @@ import reprlib
 import textwrap
 from collections.abc import Collection, Iterable
 from numbers import Integral
+from typing import Any
 
 _LONGEST, _LONGEST_LIST, _LONGEST_REASON = 60, 120, 180
 
@@ -59,6 +60,19 @@ def check_known(told: str, name: object, known: Collection[str]) -> None:
     """
     if name not in known:
         raise UserError(f"{told}; {suggestion(name, known)}.")
+
+
+def check_kind(key: str, value: object, kind: Any, wanted: str) -> None:
+    """Refuse what is of another kind, a class or several, such as `collections.abc.Callable`.
+
+    Raises:
+        UserError: with the key, the value's class, and what is wanted.
+
+    Example:
+        >>> check_kind("plan", 3, int, "a number")
+    """
+    if not isinstance(value, kind):
+        raise UserError(f"{key}: a {type(value).__name__}; give {wanted}.")
 
 
 def check_whole(key: str, value: object, least: int, most: int | None = None) -> None:

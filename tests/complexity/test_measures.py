@@ -528,14 +528,14 @@ def test_grouped_convolutions_have_the_matrix_of_the_dense_one():
     ],
 )
 def test_weights_that_are_no_finite_matrices_are_refused(measure, weights):
-    with pytest.raises(ValueError, match="weights: found .*; give a list of finite matrices"):
+    with pytest.raises(ValueError, match=r"weights: found .*; give a list of finite matrices"):
         measure(weights)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (5, 2), (5,)])
 def test_inputs_that_do_not_fit_the_bound_are_refused(shape):
     weights = [torch.ones(4, 3), torch.ones(2, 4)]
-    with pytest.raises(ValueError, match="x: of shape .*; the first layer takes 3 inputs"):
+    with pytest.raises(ValueError, match=r"x: of shape .*; the first layer takes 3 inputs"):
         complexity.unit_capacity_bound(weights, weights, torch.ones(shape), 1.0)
 
 

@@ -55,8 +55,21 @@ def test_many_units_leave_the_data_alone():
     assert predicted == pytest.approx(observed_correlation(data, torch.eye(10).double()), abs=1e-12)
 
 
+@pytest.mark.parametrize("moments", [[1.0, 0.5, 0.1, 0.01], [1.0, 0.0, 0.0, 0.0]])
+def test_moments_of_no_matrix_are_refused(moments):
+    """m₂ < m₁² is impossible."""
+    data = matrix_trace(data_matrices(*task(40, 10)))
+    with pytest.raises(ValueError, match=r"is impossible|must be positive"):
+        predicted_correlation(data, moments)
+
+
+def test_inputs_of_a_single_sample_are_refused():
+    with pytest.raises(ValueError, match=r"x, y: of shapes \(4,\) and \(4,\)"):
+        data_matrices(torch.ones(4), torch.ones(4))
+
+
 def test_labels_as_a_column_are_refused():
-    with pytest.raises(ValueError, match=r"y: shape \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"x, y: of shapes \(4, 3\) and \(4, 1\)"):
         data_matrices(torch.ones(4, 3), torch.ones(4, 1))
 
 

@@ -3,6 +3,7 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -240,6 +241,11 @@ def test_random_words_in_large_random_matrices(n):
 def test_a_word_longer_than_the_moments_is_refused():
     with pytest.raises(ValueError, match="moments: 2 given, where that of 3 is needed"):
         moment_trace([1, 4])("RRR")
+
+
+def test_the_empty_word_is_the_identity():
+    assert moment_trace([2, 4])("") == 1
+    assert matrix_trace({"A": 3 * np.eye(2)})("") == 1
 
 
 def test_letters_of_one_family_that_meet_over_the_end_of_a_word_keep_their_order():

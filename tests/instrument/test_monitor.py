@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import feature_alignment as fa
 from emulated_gpu import GPU
@@ -247,8 +248,12 @@ def test_a_probe_of_ones_own_can_follow_every_update(data):
         ({"measure": fa.FeatureProbe}, "measure: FeatureProbe is a class; give an instance"),
         ({"measure": ["kernel", fa.FeatureProbe]}, "measure: FeatureProbe is a class"),
         ({"measure": None}, "measure: found None; give names or probes"),
-        ({"model": torch.tanh}, "model: found .*; give an nn.Module"),
+        ({"model": torch.tanh}, "model: a builtin_function.*; give a torch.nn.Module"),
         ({"every": 0}, "at least 1"),
+        ({"every": True}, "every: True updates; it must be"),
+        ({"first": -1}, "first: -1; it must be a whole number of at least 0"),
+        ({"state": 3}, "state: a int; give a folder"),
+        ({"loss": lambda f, y: None}, "loss: its result: a NoneType; give a number"),
         ({"every": "often"}, "'geometric'"),
         ({"every": 0.5}, "every: 0.5; give a whole number"),
         ({"loss": nn.functional.mse_loss, "y": None}, "loss: it needs `y`"),
@@ -307,8 +312,11 @@ def test_steps_are_whole_numbers_and_a_record_is_by_step(data):
     for wrong in (lambda: monitor.measure(1.5), lambda: monitor.step(2.7)):
         with pytest.raises(UserError, match=r"^step: .* give a whole number"):
             wrong()
-    with pytest.raises(UserError, match=r"^first: 2\.5; give a whole number"):
+    with pytest.raises(UserError, match=r"^first: 2\.5; it must be a whole number of at least 0"):
         fa.Monitor(network(), *data, first=2.5)
+    with pytest.raises(UserError, match=r"^step: -3; steps count from 0"):
+        monitor.measure(-3)
+    assert monitor.at == 20  # the record goes on from there
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
@@ -869,6 +877,21 @@ def test_labels_may_have_the_shape_of_the_outputs_or_be_classes_of_the_last_axis
     pd.testing.assert_frame_equal(found[0], found[2])
     with pytest.raises(UserError, match=r"y: class numbers from -100 to .*; give those of the 7"):
         fa.Monitor(model, tokens, tokens - 100, measure="kernel")
+    with pytest.raises(UserError, match=r"y: one number for each sample, for outputs of .*5, 3, 7"):
+        fa.Monitor(model, tokens, tokens[:, 0], measure="kernel")
+
+    def last(f, y):
+        return nn.functional.cross_entropy(f[:, -1], y)
+
+    fa.Monitor(model, tokens, tokens[:, 0], measure="features", loss=last)
+
+
+def test_a_parameter_that_goes_ends_the_path_and_is_told(data):
+    model = network()
+    monitor = fa.Monitor(model, *data, measure="path")
+    prune.random_unstructured(model[0], "weight", amount=0.4)
+    monitor.step()
+    assert "parameter '0.weight' is gone" in monitor.problems[0][1]
 
 
 @pytest.mark.parametrize(

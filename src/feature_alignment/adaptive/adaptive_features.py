@@ -205,6 +205,8 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     def _new_network(self, inputs: tuple[int, ...], targets: tuple[int, ...]) -> nn.Module:
         # The network at θ₀ for samples and targets of these shapes.
         network = self.network
+        if isinstance(network, type) and issubclass(network, nn.Module):
+            raise ValueError(f"network: {network.__name__} is a class; give an instance of it.")
         if network is None or (callable(network) and not isinstance(network, nn.Module)):
             generator = torch_stream(self.seed, "adaptive_features/init")
             d, c = math.prod(inputs[1:]), math.prod(targets[1:])

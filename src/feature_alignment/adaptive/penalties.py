@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from feature_alignment.errors import check_kind
+
 Penalty = Callable[[np.ndarray], np.ndarray]
 
 _CHUNK = 2048  # values minimised at a time, which bounds memory when penalties are nested
@@ -264,6 +266,7 @@ def _heights(omega: Penalty) -> np.ndarray:
 
 
 def _check_zero_at_one(omega: Penalty) -> None:
+    check_kind("penalty", omega, Callable, "a function that maps arrays")
     found = omega(np.array([1.0]))
     if np.shape(found) != (1,):
         raise ValueError(

@@ -20,7 +20,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import check_whole, reason, shortened
+from feature_alignment.errors import check_kind, check_whole, reason, shortened
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import OutputChoice
@@ -36,8 +36,10 @@ _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMALISATIONS = (_NormBase, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.LocalResponseNorm)
 _WITHOUT_PATHS = (*_NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
 # Of operations that multiply, by autograd's names: which inputs are factors.
-_FACTORS = dict.fromkeys(("Bmm", "Convolution", "Div", "Dot", "Mm", "Mul", "Mv"), slice(2))
-_FACTORS |= dict.fromkeys(("Addbmm", "Addmm", "Addmv", "Baddbmm"), slice(1, 3))
+_FACTORS: dict[str, slice] = {
+    **dict.fromkeys(("Bmm", "Convolution", "Div", "Dot", "Mm", "Mul", "Mv"), slice(2)),
+    **dict.fromkeys(("Addbmm", "Addmm", "Addmv", "Baddbmm"), slice(1, 3)),
+}
 
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
@@ -51,6 +53,7 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
         ValueError: if there is no such layer, another module has a matrix of parameters, or a
             weight is complex, not finite, or computed by a forward pre-hook.
     """
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
     matrices = []
     with evaluation_mode(model):  # so that no parametrisation updates its buffers
         named = list(model.named_modules())
@@ -181,7 +184,9 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
         raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
     x = real_tensor("x", x, u0)
     if x.ndim < 2 or not x.numel() or x[0].numel() != u.shape[1]:
-        raise ValueError(f"x: of shape {tuple(x.shape)}; the first layer takes {u.shape[1]} inputs.")
+        raise ValueError(
+            f"x: of shape {tuple(x.shape)}; the first layer takes {u.shape[1]} inputs."
+        )
     x = x.flatten(1)  # (n, d)
     data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
     scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))
@@ -216,8 +221,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     Raises:
         ValueError: if there is no parameter or the model takes no inputs of that shape; if it
             normalises, averages or multiplies by a constant, so that outputs of squared parameters
-            are not the sum, or computes weights from other parameters; if the network without biases (parameters with one axis) is not
-            homogeneous, as with activations other than ReLU; or if the norm is not finite.
+            are not the sum, or computes weights from other parameters; if the network without
+            biases (parameters with one axis) is not homogeneous, as with activations other than
+            ReLU; or if the norm is not finite.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -226,6 +232,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         >>> path_norm(layer, (2,))
         5.0
     """
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
     for name, module in model.named_modules():
         hooks = module._forward_pre_hooks.values()  # weight_norm and spectral_norm compute weights
         made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)
@@ -376,7 +383,8 @@ def _two_layers(
             f"unit_capacity: the network has {len(weights)} layers; the measure is defined for 2."
         )
     _changes(weights, initial)
-    return *_finite("weights", weights), _finite("initial", initial)[0]
+    u, v = _finite("weights", weights)
+    return u, v, _finite("initial", initial)[0]
 
 
 def _changes(weights: Matrices, initial: Matrices) -> list[torch.Tensor]:

@@ -122,6 +122,11 @@ class UpdatePath:
 
     def _copied(self, model: nn.Module) -> list[torch.Tensor]:
         own = dict(model.named_parameters())
+        if lost := [name for name in self._names if name not in own]:
+            raise ValueError(
+                f"model: its parameter {lost[0]!r} is gone, so that its path cannot be followed; "
+                "prune or parametrise before the path begins."
+            )
         return [own[name].detach().clone() for name in self._names]
 
 

@@ -7,15 +7,17 @@ With R = Wᵀ diag(a²) W, and A = (XᵀYX)² and B = XᵀX of the data, Y = dia
 The factor 4 from the derivative of the square is omitted, as in the paper; ρ does not depend on it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 import torch
 
 from feature_alignment.arrays import Matrix, real_tensor
+from feature_alignment.errors import check_kind
 from feature_alignment.free_probability.words import Trace, free_trace, matrix_trace, moment_trace
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
+_ROUNDING = 1e-6
 NUMERATOR, NFM_WORD, AGOP_WORD = "ARARBR", "ARAR", "ARBRARBR"
 
 
@@ -25,7 +27,7 @@ def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
     Source: Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        ValueError: if y does not have one label per sample.
+        ValueError: if x is not (n, d), or y does not have one label per sample.
 
     Example:
         >>> data_matrices(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(2))["A"]
@@ -34,8 +36,10 @@ def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
     """
     x = real_tensor("x", x)
     y = real_tensor("y", y, x)
-    if y.shape != x.shape[:1]:
-        raise ValueError(f"y: shape {tuple(y.shape)} for {len(x)} samples; (n,) is needed.")
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise ValueError(
+            f"x, y: of shapes {tuple(x.shape)} and {tuple(y.shape)}; (n, d) and (n,) are needed."
+        )
     label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
 
@@ -46,13 +50,15 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
     Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
 
     Raises:
-        ValueError: if a trace of the denominator is not positive, or there are under four moments.
+        ValueError: if a trace of the denominator is not positive, there are under four moments, or
+            they are not those of any R.
 
     Example:
         >>> data = matrix_trace({"A": torch.eye(2), "B": torch.eye(2)})
         >>> round(predicted_correlation(data, [1, 4, 25, 202]), 4)
         0.8795
     """
+    check_kind("data_trace", data_trace, Callable, "matrix_trace(data_matrices(x, y))")
     families = {"R": moment_trace(moments), "AB": data_trace}
     words = NUMERATOR, NFM_WORD, AGOP_WORD
     return _correlation(*(free_trace(word, families) for word in words))
@@ -79,7 +85,13 @@ def _correlation(numerator: float, nfm: float, agop: float) -> float:
             f"tr(ARAR) = {nfm:.3g} and tr(ARBRARBR) = {agop:.3g}; both must be positive: labels, "
             "inputs or R are zero, or too large for their precision."
         )
-    return numerator * nfm**-0.5 * agop**-0.5
+    correlation = numerator * nfm**-0.5 * agop**-0.5
+    if not abs(correlation) <= 1 + _ROUNDING:
+        raise ValueError(
+            f"a correlation of {correlation:.4g} is impossible; no matrix R has these moments, or "
+            "the traces are not those of one set of data."
+        )
+    return correlation
 
 
 def velocity_correlation(

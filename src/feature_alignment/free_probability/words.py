@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
-Trace = Callable[[str], Any]  # normalised trace of a non-empty word in the letters of one family
+from feature_alignment.arrays import Matrix, real_tensor
+from feature_alignment.errors import check_kind
+
+Trace = Callable[[str], Any]  # normalised trace of a word in the letters of one family
 
 
 def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
@@ -36,7 +39,7 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
         families: the trace of words within each family, rotation invariant, keyed by its letters.
 
     Raises:
-        ValueError: if a letter belongs to no family or to two.
+        ValueError: if a letter belongs to no family or to two, or a family has no trace.
 
     Example:
         A projection of trace 1/2 and a semicircular element with tr(S²) = 1:
@@ -46,7 +49,10 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
         0.25
     """
     family_of: dict[str, int] = {}
-    for index, letters in enumerate(families):
+    for index, (letters, own) in enumerate(families.items()):
+        check_kind(
+            f"families: {letters!r}", own, Callable, "a function of words, as matrix_trace does"
+        )
         if shared := family_of.keys() & letters:
             raise ValueError(f"the letter {min(shared)} is in two families; it may be in only one.")
         family_of |= dict.fromkeys(letters, index)
@@ -109,12 +115,12 @@ def moment_trace(moments: Sequence[Any]) -> Trace:
     def trace(word: str) -> Any:
         if len(word) > len(moments):
             raise ValueError(f"moments: {len(moments)} given, where that of {len(word)} is needed.")
-        return moments[len(word) - 1]
+        return moments[len(word) - 1] if word else 1
 
     return trace
 
 
-def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
+def matrix_trace(matrices: Mapping[str, Matrix]) -> Trace:
     """Traces (1/d) Tr of words in given matrices (d, d); products are computed on demand, once.
 
     The trace raises ValueError for a word with a letter that has no matrix.
@@ -126,6 +132,7 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
         >>> matrix_trace({"A": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})("AA")
         1.0
     """
+    matrices = {name: real_tensor(f"matrices: {name!r}", m) for name, m in matrices.items()}
     shapes = sorted({tuple(matrix.shape) for matrix in matrices.values()})
     if len(shapes) > 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
         raise ValueError(f"matrices: of shapes {shapes}; all must be (d, d) with one d.")
@@ -149,7 +156,7 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
             raise ValueError(
                 f"{word}: there is no matrix {min(unknown)}; there are {', '.join(matrices)}."
             )
-        return trace(canonical_rotation(word))
+        return trace(canonical_rotation(word)) if word else 1.0
 
     return known
 

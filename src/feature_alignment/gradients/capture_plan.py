@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from feature_alignment.errors import check_kind
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.border import (
     CallPlan,
@@ -140,6 +141,7 @@ def planned(
     if plan is None:
         return plan_capture(model, x, **options)
     refuse_dependent_samples(model)
+    check_kind("plan", plan, CapturePlan, "the result of plan_capture")
     if not is_plan_of(plan, model):
         raise ValueError("plan: made for another model, or parameters have been replaced since.")
     if given := [name for name, value in options.items() if value is not None]:

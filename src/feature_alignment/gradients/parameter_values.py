@@ -1,11 +1,11 @@
 """A model's parameters: those to differentiate with respect to, and the values to do it at."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import nn
 
-from feature_alignment.errors import shortened, suggestion
+from feature_alignment.errors import check_kind, shortened, suggestion
 from feature_alignment.training.evaluation import RUNNING
 
 Selection = str | Collection[str]
@@ -32,8 +32,10 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
         names = [name for name, value in own.items() if value.requires_grad]
     else:
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
+        several = [only] if isinstance(only, str | nn.Module) else only
+        check_kind("only", several, Iterable, "'trainable', or names of parameters and modules")
         chosen = set()
-        for want in [only] if isinstance(only, str | nn.Module) else only:
+        for want in several:
             if want == "trainable":
                 chosen |= {id(value) for value in own.values() if value.requires_grad}
                 continue

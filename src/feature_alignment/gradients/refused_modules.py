@@ -6,6 +6,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 
+from feature_alignment.errors import check_kind
+
 
 def refuse_absent_values(model: nn.Module) -> None:
     """Refuse what is no module, and parameters whose values are not here.
@@ -13,8 +15,7 @@ def refuse_absent_values(model: nn.Module) -> None:
     Raises:
         ValueError: if there is one; the message names it and says what to do.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model: a {type(model).__name__}; give a torch.nn.Module.")
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
     for name, parameter in model.named_parameters():
         if isinstance(parameter, UninitializedTensorMixin):
             raise ValueError(

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, check_kind
 from feature_alignment.instrument import STATE
 from feature_alignment.training.checkpoint import read_state
 from feature_alignment.training.schedule import geometric
@@ -64,8 +64,14 @@ def labels_of_outputs(y: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     Class numbers (n, …), as of tokens, are those of the last axis. Others are returned as they are.
 
     Raises:
-        UserError: if a class number is not that of an output.
+        UserError: if a class number is not that of an output, or there is one number per sample for
+            outputs with several axes.
     """
+    if y.ndim == 1 and sum(size > 1 for size in shape[1:]) > 1:
+        raise UserError(
+            f"y: one number for each sample, for outputs of shape {tuple(shape)}; give class "
+            f"numbers of shape {tuple(shape[:-1])}, of the last axis, or targets like the outputs."
+        )
     if y.shape == shape:
         return y.flatten(1)
     if y.ndim < 2 or y.shape != shape[:-1] or y.is_floating_point() or shape[-1] == 1:
@@ -92,11 +98,11 @@ def measured_steps(every: Any) -> Sequence[int]:
             if min(steps, default=0) < 0:
                 raise UserError(f"every: step {steps[0]}; steps count from 0.")
             return steps
-        number = index(every)
+        number = 0 if isinstance(every, bool) else index(every)
     except TypeError as error:  # not an integer
         raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
     if number < 1:
-        raise UserError(f"every: {number} updates; it must be at least 1.")
+        raise UserError(f"every: {every!r} updates; it must be at least 1.")
     return range(0, sys.maxsize, number)
 
 
@@ -133,6 +139,7 @@ def saved_state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, An
     """
     if state is None:
         return None
+    check_kind("state", state, Mapping | str | Path, "a folder, or what `Monitor.state_dict` gave")
     if not isinstance(state, Mapping):
         given = Path(state) / STATE
         if not given.is_file():

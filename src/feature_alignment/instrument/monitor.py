@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from feature_alignment.complexity.update_path import PathProbe
-from feature_alignment.errors import UserError, check_known, shortened
+from feature_alignment.errors import UserError, check_kind, check_known, check_whole, shortened
 from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, input_like, select_parameters
@@ -61,8 +61,8 @@ class Monitor:
 
     The model is measured in evaluation mode and in full precision, always on the same samples.
     Measuring leaves the training unchanged: random states, gradients, buffers, modes and flags are
-    restored. Forward hooks of your own also run while it measures, so that what they count or
-    collect includes these passes. A model that cannot be measured raises an error at the first
+    restored. Hooks of your own also run while it measures, so that what they count or collect
+    includes these passes. A model that cannot be measured raises an error at the first
     step; one in half precision needs `dtype`. Undefined quantities (for example of a network whose
     units are all dead) and later failures do not end the training; they are logged and kept in
     `problems`.
@@ -87,8 +87,9 @@ class Monitor:
             and custom probes.
         every: a number of updates, the steps themselves, or "geometric": 0, 5, 6, 7, 8, 10, …
         loss: function of the outputs, in the model's own shape, and of `y` as a tensor, recorded
-            as the metric "loss"; None to record no loss. PyTorch's own losses refuse a `y` of
-            another shape, others may compare each output with each target.
+            as the metric "loss"; None to record no loss. Most of PyTorch's losses refuse a `y`
+            of another shape; others, such as `poisson_nll_loss`, compare each output with each
+            target.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels and the path, `only`,
             where "trainable" means those that are so at the start.
         dtype: precision to measure in, torch.float32 for a model in half precision or torch.float64
@@ -122,8 +123,7 @@ class Monitor:
         split: str = "train",
         state: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise UserError(f"model: found {shortened(model)}; give an nn.Module.")
+        check_kind("model", model, nn.Module, "a torch.nn.Module")
         if isinstance(measure, str) or callable(measure):
             measure = [measure]
         if not isinstance(measure, Iterable):
@@ -154,7 +154,8 @@ class Monitor:
         chosen += [] if dtype is None else [dtype]
         self._identity = arguments.identity([*self._samples.entries.values(), y, repr(chosen)])
         self._steps = arguments.measured_steps(every)
-        self.at = self._first = first = arguments.whole_number("first", first)
+        check_whole("first", first, 0)
+        self.at = self._first = first
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder, self._other_weights = Recorder(), False
@@ -169,7 +170,7 @@ class Monitor:
         at = nullcontext() if saved is None else arguments.model_at(subject, start)
         with self._subject.looking(), at:
             labels = y
-            if y is not None and y.ndim > 1:
+            if y is not None and (y.ndim > 1 or {"kernel", "adapted"} & set(self._measure)):
                 shape = self._subject.outputs(self._samples, output).shape
                 labels = arguments.labels_of_outputs(y, shape)
             batch = Batch(self._samples, labels)
@@ -231,13 +232,17 @@ class Monitor:
     def measure(self, step: int) -> None:
         """Measure the model as it is now, as step `step`, unless that step has been measured.
 
+        It may be below the last one, as of a checkpoint that is found later.
+
         Raises:
-            UserError: if `step` is not an integer.
+            UserError: if `step` is not a whole number from 0 on.
             ValueError: at the first step, if the model cannot be measured.
         """
         step = arguments.whole_number("step", step)
         if step in self.measured:
             return
+        if step < 0:
+            raise UserError(f"step: {step}; steps count from 0.")
         start, found = time.monotonic(), []
         with self._told(step), self._subject.looking():
             for part in [self._measured_loss, *self._probes]:
@@ -247,7 +252,7 @@ class Monitor:
             with self._told(step):
                 self._recorder.record(step, measurement)
             self.note(step, *measurement.problems)
-        self.at = step
+        self.at = max(self.at, step)
         self.measured.add(step)
         self._recorder.seconds["measuring"] += time.monotonic() - start
 

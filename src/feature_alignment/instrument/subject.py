@@ -4,12 +4,13 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 
 import torch
 from torch import nn
 
-from feature_alignment.errors import UserError, reason
-from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.errors import UserError, check_kind, reason
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, outputs_of
 from feature_alignment.gradients.refused_modules import refuse_absent_values
 from feature_alignment.gradients.samples import Samples
 from feature_alignment.kernels.average_features import copy_parameters
@@ -64,7 +65,7 @@ class Subject:
         """The outputs of the samples, in the model's own shape."""
         function = ModelFunction(self.network, output, flat=False)
         with function.installed(copy_parameters(self.network), False) as f, torch.no_grad():
-            return f(samples)
+            return outputs_of(f, samples)[0]
 
     def _copied(self) -> nn.Module:
         # All of it, since modules, attributes and hooks can change, too.
@@ -101,4 +102,5 @@ def loss_of(loss: Loss, outputs: torch.Tensor, y: torch.Tensor) -> float:
             f"loss: it gives values of shape {tuple(found.shape)}; give their mean, as by "
             "reduction='mean'."
         )
+    check_kind("loss: its result", found, torch.Tensor | Real, "a number")
     return float(found)

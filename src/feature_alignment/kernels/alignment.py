@@ -8,10 +8,9 @@ import functools
 from collections.abc import Iterable
 from enum import StrEnum
 
-import numpy as np
 import torch
 
-from feature_alignment.arrays import Matrix, real_array
+from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.errors import check_choice, check_whole
 
 
@@ -54,7 +53,7 @@ def kernel_alignment(a: Matrix, b: Matrix) -> float:
         ValueError: if the shapes differ or do not fit, or a kernel is zero or not finite.
 
     Example:
-        >>> round(kernel_alignment(np.eye(2), np.ones((2, 2))), 6)
+        >>> round(kernel_alignment(torch.eye(2), torch.ones(2, 2)), 6)
         0.707107
     """
     first = _square(a)
@@ -80,7 +79,8 @@ def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
         ValueError: if the shapes differ or do not fit, or a centred kernel is zero or not finite.
 
     Example:
-        >>> round(centred_kernel_alignment(np.eye(3), np.diag([1.0, 1.0, 0.0])), 6)
+        >>> two = torch.diag(torch.tensor([1.0, 1.0, 0.0]))
+        >>> round(centred_kernel_alignment(torch.eye(3), two), 6)
         0.894427
     """
     return kernel_alignment(_centred(a, outputs), _centred(b, outputs))
@@ -101,8 +101,8 @@ def label_alignment(
             zero (once centred) or not finite.
 
     Example:
-        >>> y = np.array([[1.0, 0.0], [0.0, 1.0]])
-        >>> round(label_alignment(np.outer(y, y), y), 6)
+        >>> y = torch.eye(2)
+        >>> round(label_alignment(torch.outer(y.flatten(), y.flatten()), y), 6)
         1.0
     """
     return label_alignments(kernel, y, [form])[_form(form)]
@@ -208,7 +208,7 @@ def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
 
 
 def _labels(y: Matrix, rows: int) -> torch.Tensor:
-    values = _float64(y)
+    values = _float64("y", y)
     if values.ndim != 1:
         return values
     classes = rows // max(len(values), 1)
@@ -224,16 +224,11 @@ def _labels(y: Matrix, rows: int) -> torch.Tensor:
 
 
 def _square(kernel: Matrix) -> torch.Tensor:
-    gram = _float64(kernel)
+    gram = _float64("kernel", kernel)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"kernel of shape {tuple(gram.shape)}; it must be square.")
     return gram
 
 
-def _float64(values: Matrix) -> torch.Tensor:
-    if not isinstance(values, torch.Tensor):
-        # A copy, since PyTorch cannot share read-only or reversed arrays.
-        values = torch.from_numpy(np.array(real_array("an array", values), order="C"))
-    if values.is_complex():
-        raise ValueError("a kernel or labels are complex; give real numbers.")
-    return values.detach().to(torch.float64)
+def _float64(name: str, values: Matrix) -> torch.Tensor:
+    return real_tensor(name, values).detach().to(torch.float64)

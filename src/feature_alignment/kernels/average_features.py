@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from feature_alignment.arrays import Matrix, real_tensor
-from feature_alignment.errors import check_whole
+from feature_alignment.errors import check_kind, check_whole
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -23,7 +23,12 @@ Parameters = Mapping[str, torch.Tensor]
 
 
 def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Detached copies of the model's parameters by name, such as one end of a path."""
+    """Detached copies of the model's parameters by name, such as one end of a path.
+
+    Raises:
+        ValueError: if it is not a module.
+    """
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 

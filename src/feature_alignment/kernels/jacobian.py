@@ -19,6 +19,7 @@ from torch import nn
 
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
+from feature_alignment.errors import check_kind
 from feature_alignment.gradients.border import close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
 from feature_alignment.gradients.checks import checked_outputs, refuse_non_finite, rounding
@@ -147,6 +148,7 @@ class Jacobian:
         Raises:
             ValueError: if the direction does not fit the parameters.
         """
+        check_kind("direction", direction, Mapping, "values by the parameters' names")
         along: Direction = {}
         for name, values in direction.items():
             v = real_tensor(f"direction: {name!r}", values, self.f).detach()

@@ -1,5 +1,6 @@
 """A tangent kernel as the Gram matrices of its layers, and what is measured on them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -52,6 +53,10 @@ class TangentKernel:
             KeyError: if there is no such layer.
         """
         return TangentKernel({layer: self.layers[layer]}, self.outputs)
+
+    def __iter__(self) -> Iterator[str]:
+        """The layers' names."""
+        return iter(self.layers)
 
     @property
     def _shape(self) -> torch.Size:

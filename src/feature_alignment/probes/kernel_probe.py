@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from feature_alignment.errors import check_kind
 from feature_alignment.gradients.capture_plan import CapturePlan, is_plan_of, plan_capture
 from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
@@ -96,6 +97,9 @@ class TangentKernelProbe:
         checked_once: bool = False,
         **options: Any,
     ) -> None:
+        check_kind("batches", batches, Mapping, "a Batch for each split, by its name")
+        for split, batch in batches.items():
+            check_kind(f"batches: {split!r}", batch, Batch, "a Batch of inputs and labels")
         self._batches, self._options = dict(batches), options
         self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
         self._change, self._partial, self._checked_once = change, partial, checked_once

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import check_choice, check_known
+from feature_alignment.errors import check_choice, check_kind, check_known
 from feature_alignment.training.errors import TrainingDivergedError
 
 RELAXATIONS = ("additive", "multiplicative")
@@ -131,13 +131,14 @@ def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> li
     mapping from module names; a layer without a speed gets the optimizer's.
 
     Raises:
-        ValueError: if a speed is given for a module that is not a layer.
+        ValueError: if it is not a module, or a speed is given for one that is not a layer.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
         >>> [(group["layer"], len(group["params"])) for group in groups_by_layer(model, 0.5)]
         [('0', 2), ('2', 2)]
     """
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
     layers: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         layers.setdefault(name.rpartition(".")[0], []).append(parameter)
