@@ -615,6 +615,13 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
     )
     assert "in 1 more the deciding value" in evidence_pages.weak(near)
     assert "in 0 more the deciding value" in evidence_pages.weak(verdicts)
+    for ours, said in ((0.52, "0 are more than 10 %"), (0.56, "1 are more than 10 %")):
+        assert f"Of 1 numbers that are reproduced, {said}" in evidence_pages.weak(
+            verdicts.assign(ours=ours, criterion="the mean near the paper's 0.5")
+        )
+    both = pd.concat([verdicts, verdicts.assign(verdict="partly").rename(lambda name: f"{name}b")])
+    together = evidence_pages.by_quotation(both, dict.fromkeys(both.index, ("paper", "said")))
+    assert "1 statements are decided: of 0 all claims are reproduced or hold, of 1 some" in together
     page = evidence_pages.verdicts_page(found, verdicts)
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page

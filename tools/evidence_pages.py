@@ -7,16 +7,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import sizes
 import yaml
-from packed import KINDS, ROOT, TOLD, Packed, all_packed, best_robustness, best_verdicts, counted
+from packed import (
+    BAD,
+    GOOD,
+    KINDS,
+    ROOT,
+    TOLD,
+    Packed,
+    all_packed,
+    best_robustness,
+    best_verdicts,
+    counted,
+)
 
 from feature_alignment.pipeline.claims.evaluate import CLOSE
-from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.claims.ledger import load_ledger
+from feature_alignment.pipeline.claims.rules import NEAR, Outcome
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
 from feature_alignment.pipeline.figures.figure import figure_label
-from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
+from feature_alignment.pipeline.papers import figure_named, figure_order, ledgers, paper_of, papers
 from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
 
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
@@ -106,12 +119,33 @@ def weak(verdicts: pd.DataFrame) -> str:
     by_mean = verdicts["kind"].isin(set(KINDS) - {"mathematics"}) & verdicts["units"].isna()
     means = verdicts[by_mean & (verdicts["verdict"] != Outcome.NOT_TESTABLE)]
     one, close = (means["seeds"] == 1).sum(), means.apply(_is_close, axis=1).sum()
+    near = means[means["criterion"].astype(str).str.startswith("the mean near")]
+    near = near[near["verdict"] == Outcome.REPRODUCED]
+    scale = near["paper_value"].abs()
+    from_one = near["criterion"].str.contains("distance from 1")
+    scale = scale.where(~from_one, np.minimum(scale, (1 - near["paper_value"]).abs()))
+    far = ((near["ours"] - near["paper_value"]).abs() > NEAR * scale).sum()
     return (
-        "\nA statement that can be read in several ways counts once for each. "
+        f"\nOf {len(near)} numbers that are reproduced, {far} are more than 10 % from the paper's, "
+        "which are single networks', but within two standard errors. "
         f"{len(means)} verdicts are judged by a mean: {one} of them rest on one network, or on one "
         f"statistic of several networks, and in {close} more the deciding value is within one "
         "standard error of its bound, or of where *partly* ends (marked *close* in the list of all "
         "claims).\n"
+    )
+
+
+def by_quotation(verdicts: pd.DataFrame, quotes: Mapping[str, tuple[str, str]]) -> str:
+    """Below the table: the claims taken together by paper and quotation, `quotes` by claim."""
+    decided = [*GOOD, Outcome.PARTLY, *BAD]
+    own = verdicts[verdicts["kind"].isin(KINDS) & verdicts["verdict"].isin(decided)]
+    shares = own["verdict"].isin(GOOD).groupby(own.index.map(quotes.get)).mean()
+    every, none = (shares == 1).sum(), (shares == 0).sum()
+    return (
+        "\nA statement that can be read in several ways, or is about several networks, counts once "
+        f"for each. Taken together by the words quoted, {len(shares)} statements are decided: of "
+        f"{every} all claims are reproduced or hold, of {len(shares) - every - none} some, of "
+        f"{none} none.\n"
     )
 
 
@@ -360,7 +394,8 @@ def pages(folder: Path) -> dict[Path, str]:
     readme = ROOT / "README.md"
     before, rest = readme.read_text(encoding="utf-8").split(MARKS[0])
     after = rest.split(MARKS[1])[1]
-    below = decided_smaller(packed, verdicts) + weak(verdicts)
+    quotes = {claim.id: (claim.paper, claim.quote) for claim in load_ledger(ledgers())}
+    below = decided_smaller(packed, verdicts) + by_quotation(verdicts, quotes) + weak(verdicts)
     table = f"{MARKS[0]}\n{summary(verdicts)}{below}\n"
     return {
         readme: f"{before}{table}{MARKS[1]}{after}",

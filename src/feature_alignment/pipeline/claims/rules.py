@@ -16,8 +16,8 @@ so few would agree with a probability of 5 % or less.
 half a unit in its last digit, or, if that number is a single network's (or draw's), within two
 standard errors of the difference, √(s²/n + s₁²), where s is the deviation over our n seeds and s₁,
 for the paper's one value, that over all our single values. *Partly* within 25 %. Where the paper's
-number is a single network's and ours is one value, too, s is not known, and what is further away is
-*undecided*.
+number is a single network's and ours is one value, too, s is not known, and what is further away
+than that is *undecided*.
 
 *Sizes* (a bound without `each`): *reproduced* if the mean keeps the bound, *partly* if it misses it
 by at most 25 % of it. A bound of 0 is a direction: no mean is partly on its other side.

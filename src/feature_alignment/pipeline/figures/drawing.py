@@ -18,7 +18,8 @@ from feature_alignment.pipeline.marks import DIVERGED
 THIN = 0.6  # the width of a single seed's line
 OVER_SEEDS = (  # for captions: what `draw_curve` draws
     "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
-    "for each of fewer than four seeds; on logarithmic axes mean and deviation are of logarithms."
+    "for each of fewer than four seeds; on logarithmic axes mean and deviation are of logarithms. "
+    "Symbols at 0, before the break of an axis, are the start, hollow if the line is not solid."
 )
 DEVIATIONS = {
     "stated": ("^", "the paper's form"),
@@ -27,7 +28,7 @@ DEVIATIONS = {
 }
 ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."  # for captions
 _SMALLEST = 1e-17
-_OURS = "criterion"  # the label of a bound that the paper does not state
+CRITERION = "criterion"  # the label of a bound that the paper does not state
 
 
 def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str] = ()) -> str:
@@ -47,12 +48,14 @@ def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str
     bands = [item for item in drawn if isinstance(item, PolyCollection)]
     logarithms = any(item.axes and item.axes.get_yscale() == "log" for item in bands)
     thin = any(line.get_linewidth() == THIN for ax in picture.axes for line in ax.lines)
-    criteria = any(text.get_text().startswith(_OURS) for ax in picture.axes for text in ax.texts)
+    criteria = any(
+        text.get_text().startswith(CRITERION) for ax in picture.axes for text in ax.texts
+    )
     marks = {
         "band = mean ± sd" + ", of logarithms on logarithmic axes" * logarithms: bool(bands),
         "thin lines = single seeds": thin,
         "dots = single seeds": any(isinstance(item, PathCollection) for item in drawn),
-        f"{_OURS} = our bound for what the paper says in words": criteria,
+        f"{CRITERION} = our bound for what the paper says in words": criteria,
     }
     number = f"{most if least == most else f'{least} to {most}'} seed{'s' if most > 1 else ''}"
     words = [number, *(words for words, there in marks.items() if there)]
@@ -168,7 +171,11 @@ def draw_points(
 
 
 def draw_paper(
-    ax: Axes, numbers: Mapping[str, float], scale: float = 1.0, colour: str = "paper"
+    ax: Axes,
+    numbers: Mapping[str, float],
+    scale: float = 1.0,
+    colour: str = "paper",
+    note: str = "",
 ) -> None:
     """Draw the paper's number of a claim, and the bounds of its criterion, as horizontal lines.
 
@@ -181,11 +188,12 @@ def draw_paper(
         scale: the factor of the claim's values in the picture; unless it is 1, the numbers are
             written as multiples (×).
         colour: a thing of `COLOURS`, if the numbers are about only one of several.
+        note: what they are about, written on a line of its own.
     """
     marks = {numbers["paper_value"]: "paper\n"} if "paper_value" in numbers else {}
     for key, sign in (("low", ">"), ("high", "<")):
         if key in numbers:
-            marks[numbers[key]] = marks.get(numbers[key], f"{_OURS}\n") + f"{sign} "
+            marks[numbers[key]] = marks.get(numbers[key], f"{CRITERION}\n") + f"{sign} "
     bottom, top = sorted(ax.get_ylim())
     # Next to the axis, where they hide nothing.
     beside = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
@@ -198,6 +206,7 @@ def draw_paper(
         decimals = "decimals" in numbers and value == numbers["paper_value"]
         form = f".{numbers['decimals']}f" if decimals else ".3g"
         text = f"{words}{value:{form}}{'' if scale == 1 else '×'}{arrow}"
+        text += f"\n{note}" * bool(note)
         ax.annotate(text, (1, place), xycoords=ax.get_yaxis_transform(), **beside)
 
 

@@ -196,7 +196,7 @@ def _draw_paper(
             else:
                 curve = shown.groupby("step").mean()
             scale = curve[curve.index >= (curves.AXIS_BEGIN if "from_10" in claim else 0)].iloc[0]
-        draw_paper(rows[row], numbers, scale)
+        draw_paper(rows[row], numbers, scale, note="$T_{40}$" * (row == "trace ratios"))
 
 
 def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
@@ -224,7 +224,8 @@ FIGURES = (
         "iteration 0, before the first update, the paper's near iteration 10; eigenvalues can fall "
         "at first, and grow later. Dotted lines: what the paper states of the "
         "first column's lowest effective rank, as a share of that at iteration 0, and highest T₄₀, "
-        f"and of the last one's rank; an arrow: beyond the axis. {OVER_SEEDS}",
+        "and of the last one's rank, all of full width: narrower networks are not judged by T₄₀; "
+        f"an arrow: beyond the axis. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.2, 0.5), rates=(USUAL_RATE,)),
         table=table,
         draw=partial(draw, rate=USUAL_RATE, name="fig2"),
@@ -237,7 +238,7 @@ FIGURES = (
         "learning rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and "
         "T₄₀. "
         "Dotted: the lowest effective rank in the paper's plot, of a VGG19 of full width, as a "
-        f"share of the highest. {OVER_SEEDS}",
+        f"share of the highest; narrower networks are not judged by it. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(SMALL_RATE, USUAL_RATE)),
         table=table,
         draw=partial(draw, rate=SMALL_RATE, name="fig14"),

@@ -169,7 +169,7 @@ def draw(table: FigureTable) -> Picture:
     for ax in axes[1, 1:]:
         ax.set_yticklabels([])
     axes[0, 0].set_ylabel("relative to the largest value")
-    axes[0, 0].legend(loc="lower right", fontsize=7)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 
 
@@ -270,15 +270,15 @@ FIGURE = Figure(
     "networks trained until the cross-entropy is below the goal: MLPs with one hidden layer, "
     "PyTorch's and Kaiming's initial weights, by width; MLPs by share of random labels; VGG19 by "
     "channels of the first convolution. Each curve is a mean over seeds divided by its largest "
-    "value in the panel, the gap with a standard deviation over seeds either way; measures from "
-    "margin bounds are divided by the margin first. Hollow markers: not all seeds reached the "
-    "goal. Numbers beside the curves are those of the measures below, of curves that end together "
-    "in one text. E-H: Spearman's rank "
+    "value in the panel, the gap with a standard deviation over seeds either way, also of two or "
+    "three; measures from margin bounds are divided by the margin first. Hollow markers: not all "
+    "seeds reached the goal. Numbers beside the curves are those of the measures below, of curves "
+    "that end together in one text. E-H: Spearman's rank "
     "correlation of each measure with the gap, both means over seeds; hatched where fewer than "
     "four networks decide nothing. In all panels measure 1 is vermilion, those with a correlation "
     "above 0.9, the dashed line, are blue, the others grey, and the gap is black. Neyshabur 2018a "
     "is arXiv:1707.09564, 2018b arXiv:1805.12076, which is defined for one hidden layer only. n/a: "
-    "not defined there, or the same for all networks.",
+    "not defined there, or not for every network (a margin below 0), or the same for all.",
     points=points,
     table=table,
     draw=draw,

@@ -4,7 +4,7 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations, tidy
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
-from feature_alignment.pipeline.figures.drawing import THIN, draw_curve
+from feature_alignment.pipeline.figures.drawing import CRITERION, THIN, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -136,6 +136,9 @@ def _draw_scatter(ax: Axes, rows: pd.DataFrame, bound: float | None) -> None:
     ax.plot([low, 1], [low, 1], color=COLOURS["reference"])
     for error in (bound, -bound) if bound else ():
         ax.plot([low, 1], [low + error, 1 + error], ":", color=COLOURS["paper"], linewidth=0.8)
+    if bound:
+        corner = {"fontsize": 6, "va": "top", "transform": ax.transAxes}
+        ax.text(0.03, 0.97, f"{CRITERION}\n± {bound:g}", **corner)
     ax.plot(predicted, observed, "o", color=COLOURS["train"])
     ax.set(xlim=(low, 1.01), ylim=(low, 1.01), ylabel="observed ρ", aspect="equal")
     ax.locator_params(nbins=4)
@@ -150,10 +153,11 @@ FIGURE = Figure(
     "network; bars: standard deviation over networks, mean over draws of the data (seeds). "
     "Thin lines: single draws; thick: their mean, from four draws on with a band of one "
     "standard deviation either way. Right: mean observed against mean predicted, one point for "
-    "each γ; dotted: how far the two may differ; R²: what the prediction explains of the "
-    "variation over γ, flat where there is none; error: the largest difference. A-E: readings "
-    "of the data set's construction, whose text cannot be followed to the letter: tempered "
-    "with δ = 10⁻³ and 10⁻², square, compact, and rounded, with the Gram matrix in float32.",
+    "each γ; dotted: how far the two may differ by our criterion; R²: what the prediction "
+    "explains of the variation over γ, flat where there is none; error: the largest difference. "
+    "A-E: readings of the data set's construction, whose text cannot be followed to the letter: "
+    "tempered with δ = 10⁻³ and 10⁻², square, compact, and rounded, with the Gram matrix in "
+    "float32.",
     points=points,
     table=table,
     draw=draw,

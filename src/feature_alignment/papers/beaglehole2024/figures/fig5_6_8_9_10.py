@@ -21,8 +21,8 @@ SPECTRA = {  # decay rate and formula, by point
 }
 UNIT_VARIANCE_SCALES = (1.0, 0.01)  # compared if the covariance has trace d
 TRACE_D = (
-    "With dots, for scales 1 and 0.01: the eigenvalues scaled to have mean 1, as those of "
-    "isotropic data. "
+    "With dots, for scales 1 and 0.01, and not in the bound: the eigenvalues scaled to have mean "
+    "1, as those of isotropic data. "
 )
 MARKERS = ("", ".")  # of a spectrum's curves, and of those with trace d
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
@@ -139,9 +139,9 @@ def draw_layers_by_spectrum(
             _draw_scales(ax, table.rows(metric=metric, layer=layer, point=spectrum), looks)
             ax.set(title=f"{formula}, {title}", ylim=(0, 1.02))
             if claim:
-                draw_paper(ax, table.of_claim(claim))
+                draw_paper(ax, table.of_claim(claim), note="(scale 1: <)")
         row[0].set_ylabel(ylabel)
-    _label(axes)
+    _label(figure, axes)
     return figure
 
 
@@ -167,7 +167,7 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
     grey = style.COLOURS["reference"]
     if len(points) > 1:
         axes[0, 0].plot([], [], MARKERS[1], color=grey, label="mean eigenvalue 1")
-    _label(axes)
+    _label(figure, axes)
     return figure
 
 
@@ -179,9 +179,11 @@ def _draw_scales(
         draw_curve(ax, curve, label=label, marker=marker, markevery=0.08, **looks[scale])
 
 
-def _label(axes: np.ndarray) -> None:
+def _label(figure: Picture, axes: np.ndarray) -> None:
     style.panel_letters(*axes.flat)
-    axes[0, 0].legend(title="scale of layer 1")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    of_scales = {"title": "scale of layer 1", "ncols": len(labels)}
+    figure.legend(handles, labels, loc="outside upper right", **of_scales)
     for ax in axes[-1]:
         ax.set_xlabel("step")
 
@@ -222,7 +224,8 @@ FIGURES = (
             caption="Gradient descent on the chain-monomial task, with inputs whose covariance has "
             f"eigenvalues {eigenvalues}, for several scales of the first layer's initialisation: "
             "UC-NFC and C-NFC of both hidden layers, and training and test loss divided by the "
-            f"seed's largest one in the panel. {note}{OVER_SEEDS}",
+            "seed's largest one in the panel. The dotted line is a bound on the last step, for all "
+            f"scales. {note}{OVER_SEEDS}",
             points=partial(correlation_points, spectrum=spectrum),
             table=correlation_table,
             draw=partial(draw_correlations, claim=f"{name}.nfc_high_at_end"),

@@ -98,7 +98,8 @@ FIGURE = Figure(
     "for the quadratic activation by free probability with the limiting moments of R = "
     "Wᵀdiag(a²)W, the traces of its powers, for ReLU and erf to first order, from the expected "
     "PTK, which does not depend on ψ₂. Right: observed against predicted, dark to light by growing "
-    "ψ₂. For the quadratic also: plus signs, free probability with each network's own moments of "
+    "ψ₂; on the dotted line they are equal. For the quadratic also: plus signs, free probability "
+    "with each network's own moments of "
     "R; crosses, first order. The first layer's pre-activations have standard deviation 10 for "
     "erf, which would be linear in effect at 1.",
     points=points,

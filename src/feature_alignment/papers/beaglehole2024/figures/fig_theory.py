@@ -172,7 +172,7 @@ FIGURE = Figure(
     "the theorem excludes. Symbols: a wide ReLU network, mean over seeds, by how its initial "
     "outputs are made zero, or not, drawn a little beside their d. E: size of the formula for "
     "E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, "
-    "against the width k. F: spectral norm of the exponential's kernel minus its "
+    "against the width k; dotted: equal. F: spectral norm of the exponential's kernel minus its "
     "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
     "the norm of Lemma 13 for n = d log³d. G, H: relative difference of both sides, a symbol "
     "for each seed: by automatic differentiation (2, 12) and finite differences (3), and "

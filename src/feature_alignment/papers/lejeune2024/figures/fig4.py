@@ -134,7 +134,8 @@ FIGURE = Figure(
     "Dots are single seeds, of which claims take the mean. "
     "Left: the n samples are the same in every epoch. Right: the released code's stream, which "
     "draws n new ones from the whole training set in every epoch. Top: MLP on MNIST, with the "
-    "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses); "
+    "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses, in "
+    "both columns, though the released code draws as on the right); "
     "bottom: CNN on CIFAR-10. Models are drawn a little beside their n.",
     points=points,
     table=table,
