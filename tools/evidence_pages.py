@@ -119,7 +119,8 @@ def weak(verdicts: pd.DataFrame) -> str:
     by_mean = verdicts["kind"].isin(set(KINDS) - {"mathematics"}) & verdicts["units"].isna()
     means = verdicts[by_mean & (verdicts["verdict"] != Outcome.NOT_TESTABLE)]
     one, close = (means["seeds"] == 1).sum(), means.apply(_is_close, axis=1).sum()
-    near = means[means["criterion"].astype(str).str.startswith("the mean near")]
+    near = means.assign(criterion=means["criterion"].astype(str))
+    near = near[near["criterion"].str.startswith("the mean near")]
     near = near[near["verdict"] == Outcome.REPRODUCED]
     scale = near["paper_value"].abs()
     from_one = near["criterion"].str.contains("distance from 1")
