@@ -158,5 +158,5 @@ def test_updates_of_half_precision_are_squared_in_double(size):
 
 
 def test_a_trace_that_is_no_function_is_refused():
-    with pytest.raises(TypeError, match=r"trace: found 3\.0; give a function"):
+    with pytest.raises(ValueError, match="trace: a float; give a function of the model"):
         UpdatePath(nn.Linear(1, 1), 3.0)

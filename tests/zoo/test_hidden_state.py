@@ -521,7 +521,7 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: Jacobian(nn.LazyLinear(2), x), "'weight' has no shape yet; run the model"),
         (
             lambda m, x: tangent_kernel(m, x, parameters={n: 1 for n, _ in m.named_parameters()}),
-            "parameters: 'f.weight' is a int; give a tensor",
+            "parameters: 'f.weight': a int; give a tensor",
         ),
         (
             lambda m, x: tangent_kernel(

@@ -29,7 +29,7 @@ from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layou
 from feature_alignment.adaptive.penalised_interpolation import Interpolation, minimise_penalty
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import check_choice, check_whole
+from feature_alignment.errors import check_choice, check_kind, check_whole
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.mlp import MLP
 
@@ -214,8 +214,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 network = MLP(d, [512], c, "relu", True, generator, "kaiming", dtype=torch.float64)
             else:
                 network = network(d, c, generator)
-        if not isinstance(network, nn.Module):
-            raise ValueError(f"network: {network!r}; give a module, or a function that builds one.")
+        check_kind("network", network, nn.Module, "a module, or a function that builds one")
         return copy.deepcopy(network).double().eval()
 
     def _samples(self, values: Samples) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import check_whole
+from feature_alignment.errors import check_kind, check_whole
 from feature_alignment.gradients.parameter_values import Selection, select_parameters
 from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.tangent_trace import tangent_trace
@@ -37,9 +37,8 @@ class UpdatePath:
         only: the parameters whose updates count, as for `tangent_kernel`.
 
     Raises:
-        TypeError: if `trace` is not a function.
-        ValueError: if `every` is not an integer of at least 1, `only` selects no parameter, or the
-            trace is negative.
+        ValueError: if `trace` is not a function, `every` is not an integer of at least 1, `only`
+            selects no parameter, or the trace is negative.
         TrainingDivergedError: if the trace is not finite.
 
     Example:
@@ -59,8 +58,7 @@ class UpdatePath:
         every: int = 1,
         only: Selection | None = None,
     ) -> None:
-        if not callable(trace):
-            raise TypeError(f"trace: found {trace!r}; give a function of the model.")
+        check_kind("trace", trace, Callable, "a function of the model")
         check_whole("every", every, 1)
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every

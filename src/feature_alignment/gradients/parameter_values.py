@@ -82,11 +82,8 @@ def evaluation_point(
         if value.layout != torch.strided:
             raise ValueError(f"parameter {name!r} is sparse; hold a dense one (to_dense).")
     values = own if parameters is None else parameters
-    if not isinstance(values, Mapping):
-        raise ValueError(
-            f"parameters: a {type(values).__name__}; give values by the parameters' names, as from "
-            "copy_parameters(model)."
-        )
+    named = "values by the parameters' names, as from copy_parameters(model)"
+    check_kind("parameters", values, Mapping, named)
     unmatched = sorted(set(values) ^ set(own))
     if unmatched and not set(own) - set(values) and set(values) <= set(model.state_dict()):
         raise ValueError(
@@ -99,16 +96,16 @@ def evaluation_point(
             "give a value for each of the model's parameters."
         )
     for name, value in values.items():
-        kind = getattr(value, "dtype", type(value).__name__)
-        if not isinstance(value, torch.Tensor):
-            raise ValueError(f"parameters: {name!r} is a {kind}; give a tensor.")
+        check_kind(f"parameters: {name!r}", value, torch.Tensor, "a tensor")
         if value.shape != own[name].shape:
             raise ValueError(
                 f"parameters: {name!r} has shape {tuple(value.shape)}; "
                 f"the model's is {tuple(own[name].shape)}."
             )
         if value.dtype != own[name].dtype:
-            raise ValueError(f"parameters: {name!r} is {kind}; the model's is {own[name].dtype}.")
+            raise ValueError(
+                f"parameters: {name!r} is {value.dtype}; the model's is {own[name].dtype}."
+            )
     with torch.inference_mode(False):  # autograd rejects tensors that were created in it
         return {name: _detached(value, own[name].device) for name, value in values.items()}
 
