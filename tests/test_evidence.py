@@ -1,5 +1,6 @@
 """Results are packed as they were made or refused, and the pages made from them are current."""
 
+import importlib
 import json
 import os
 import shutil
@@ -655,15 +656,31 @@ def test_what_more_networks_of_a_smaller_size_decide_is_told(units, other, told)
         ("about.json", "[]", "lacks commits, datasets, figures, name, preset"),
         ("claims.csv", None, "no packed evidence: .* No such file"),
         ("claims.csv", "a,b\n1,2\n", "no packed evidence"),
+        ("claims.csv", "id,kind\nfig1.a,number\n", "no packed evidence: 'changed'"),
+        ("again.json", "{", "no packed evidence: Expecting property name"),
     ],
 )
 def test_damaged_evidence_is_told_in_a_sentence(made, file, text, says):
     folder = packed(made.finish())
-    (folder / file).unlink()
+    (folder / file).unlink(missing_ok=True)
     if text is not None:
         (folder / file).write_text(text)
     with pytest.raises(UserError, match=says):
         _ = Packed(folder).about
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [("evidence", ["pages"]), ("deviations", []), ("article", [])]
+)
+def test_the_tools_tell_damaged_evidence_in_a_sentence(
+    tmp_path, monkeypatch, capsys, name, command
+):
+    (tmp_path / "quick").mkdir()
+    (tmp_path / "quick" / "about.json").write_text("{")
+    tool = importlib.import_module(name)
+    monkeypatch.setattr(tool, "EVIDENCE", tmp_path)
+    assert tool.main([*command, "--check"]) == 1
+    assert "quick: no packed evidence: Expecting property name" in capsys.readouterr().err
 
 
 def test_a_result_without_a_multiverse_has_none_to_pack(made):

@@ -206,6 +206,8 @@ def test_a_time_in_which_states_could_just_be_saved_is_refused(tool, capsys, min
         (("9", "--pack", "pack.gz/pack.gz"), "argument --pack: pack.gz/pack.gz: no file can be"),
         (("9", "--cores", "0"), "argument --cores: 0: a number from 1 on is needed, or all"),
         (("9", "--cores", "abc"), "argument --cores: abc: a number from 1 on"),
+        (("9", "--grace", "-5"), "argument --grace: -5: a number of seconds from 0 on is needed"),
+        (("9", "--grace", "nan"), "argument --grace: nan: a number of seconds from 0 on"),
         (("nan",), "argument minutes: nan: a number of minutes is needed"),
         (("soon",), "argument minutes: soon: a number of minutes is needed"),
     ],

@@ -161,12 +161,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only check what it states")
     given = parser.parse_args(arguments)
     source = SOURCE.read_text(encoding="utf-8")
-    found, faults = answers(source, Facts(all_packed(EVIDENCE), EVIDENCE))
-    for fault in faults:
-        print(f"{SOURCE.relative_to(ROOT)}: {fault}", file=sys.stderr)
-    if faults or given.check:
-        return int(bool(faults))
     try:
+        found, faults = answers(source, Facts(all_packed(EVIDENCE), EVIDENCE))
+        for fault in faults:
+            print(f"{SOURCE.relative_to(ROOT)}: {fault}", file=sys.stderr)
+        if faults or given.check:
+            return int(bool(faults))
         typeset(found, ARTICLE / "article.pdf")
     except UserError as error:
         print(error, file=sys.stderr)

@@ -121,7 +121,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only check that they are current")
     given = parser.parse_args(arguments)
-    facts = Facts(all_packed(EVIDENCE), EVIDENCE)
+    try:
+        facts = Facts(all_packed(EVIDENCE), EVIDENCE)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
     faults = []
     for file in sorted(file for pattern in TEXTS for file in ROOT.glob(pattern)):
         name = file.relative_to(ROOT)

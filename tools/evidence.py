@@ -29,7 +29,7 @@ from pathlib import Path
 
 from evidence_pages import pages
 from from_tables import judge, redraw
-from packed import EVIDENCE, ROOT, Packed, all_packed
+from packed import EVIDENCE, ROOT, Packed
 from packing import add, confirm, pack, pack_multiverse
 
 from feature_alignment.data.registry import DATASETS
@@ -52,14 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     judging = commands.add_parser("judge", help="judge the packed tables by the present claims")
     drawing = commands.add_parser("redraw", help="draw pictures again from the packed tables")
     for command in (judging, drawing):
-        command.add_argument(
-            "name", choices=sorted(one.folder.name for one in all_packed(EVIDENCE))
-        )
+        names = sorted(file.parent.name for file in EVIDENCE.glob("*/about.json"))
+        command.add_argument("name", choices=names)
     drawing.add_argument("figures", nargs="*", metavar="FIGURE")
     paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
     paging.add_argument("--check", action="store_true")
-    given = parser.parse_args(arguments)
     try:
+        given = parser.parse_args(arguments)
         if given.command == "pack":
             packer = add if given.add else pack
             packer(given.name, given.at, given.stand_in, EVIDENCE / given.name)
@@ -81,10 +80,11 @@ def main(arguments: list[str] | None = None) -> int:
                 for figure in (figure for figure in asked if figure not in told):
                     print(f"{figure}: stays as it is, since it shows arrays, which are not packed.")
             return 0
+        found = pages(EVIDENCE)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    stale = {path: text for path, text in pages(EVIDENCE).items() if _read(path) != text}
+    stale = {path: text for path, text in found.items() if _read(path) != text}
     for path, text in stale.items():
         if given.check:
             print(f"{path.relative_to(ROOT)}: is not current; run python tools/evidence.py pages.")

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,4 +61,6 @@ def page(lock: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(__doc__)
     PAGE.write_text(page((ROOT / "requirements.lock").read_text()), encoding="utf-8")

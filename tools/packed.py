@@ -50,7 +50,7 @@ class Packed:
         file = self.folder / "about.json"
         try:
             told = json.loads(file.read_text(encoding="utf-8"))
-            self.rows  # noqa: B018
+            self.rows["changed"], self.again
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{self.folder}: no packed evidence: {reason(error)}.") from error
         told = told if isinstance(told, dict) else {}

@@ -353,14 +353,18 @@ def _check_data(plan: Plan, records: Iterable[Mapping[str, Any]], file: Path) ->
             raise UserError(f"{file}: its runs have read another {data} than is here.")
 
 
-def _minutes(text: str) -> float:
+def _minutes(text: str, least: float = -math.inf, needed: str = "a number of minutes") -> float:
     try:
-        minutes = float(text)
+        number = float(text)
     except ValueError:
-        minutes = math.nan
-    if not math.isfinite(minutes):
-        raise argparse.ArgumentTypeError(f"{text}: a number of minutes is needed.")
-    return minutes
+        number = math.nan
+    if not least <= number < math.inf or number == -math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: {needed} is needed.")
+    return number
+
+
+def _seconds(text: str) -> float:
+    return _minutes(text, 0, "a number of seconds from 0 on")
 
 
 def _cores(text: str) -> str:
@@ -386,7 +390,7 @@ def main(arguments: Sequence[str]) -> int:
     spending.add_argument("minutes", type=_minutes)
     spending.add_argument("--first", nargs="+", default=[], metavar="FIGURE")
     spending.add_argument("--cores", default="all", type=_cores, metavar="NUMBER|all")
-    spending.add_argument("--grace", type=float, default=60, help="seconds to save states in")
+    spending.add_argument("--grace", type=_seconds, default=60, help="seconds to save states in")
     spending.add_argument("--pack", type=_new_file)
     merging = commands.add_parser("merge", help="put packed runs among those here")
     merging.add_argument("file", type=Path)

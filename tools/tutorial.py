@@ -8,6 +8,7 @@ The blocks run one after the other; their earlier output is replaced.
 import contextlib
 import io
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def executed(markdown: str) -> tuple[str, dict[str, bytes], dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(__doc__)
     page, pictures, _ = executed(PAGE.read_text(encoding="utf-8"))
     PAGE.write_text(page, encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)

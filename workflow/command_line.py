@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -75,12 +76,24 @@ def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
 
 def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
     """A sentence if runs are to be submitted without Slurm: Snakemake would wait."""
-    profile = Path(arguments.workflow_profile or "").name
-    if profile == "slurm" and not arguments.dryrun and shutil.which("sbatch") is None:
+    if Path(arguments.workflow_profile or "").name != "slurm" or arguments.dryrun:
+        return
+    if shutil.which("sbatch") is None:
         yield (
             "--workflow-profile slurm: sbatch is not found; give the command on the cluster's "
             "login node, with its module loaded if it has one, or leave the profile out."
         )
+    elif shutil.which("sinfo") is not None:
+        try:
+            subprocess.run(
+                ["sinfo", "--noheader"], check=True, capture_output=True, text=True, timeout=60
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            said = (str(getattr(error, "stderr", None) or "").strip() or str(error)).splitlines()[0]
+            yield (
+                f"--workflow-profile slurm: the cluster does not answer sinfo ({said}); give the "
+                "command on the cluster's login node, or leave the profile out."
+            )
 
 
 def cramped(working: Path) -> Iterator[str]:

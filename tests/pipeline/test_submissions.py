@@ -4,6 +4,7 @@ import csv
 
 import pytest
 
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.spec import spec_hash
 from feature_alignment.pipeline.submissions import (
     key_of,
@@ -62,3 +63,12 @@ def test_small_runs_of_an_experiment_fill_submissions_of_ten_minutes():
     expected |= {("coin", "c"): 1, ("coin", "d"): 1, ("coin", "e"): 2, ("die", "a"): 0}
     found = shared_submissions("quick", dict(reversed(specs.items())), measured)
     assert found == {run: f"quick-{run[0]}-{number}" for run, number in expected.items()}
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,2\n", "experiment,parameters,point,seconds\na,b,c,soon\n"]
+)
+def test_a_damaged_table_of_times_is_told_in_a_sentence(tmp_path, text):
+    (tmp_path / "measured.csv").write_text(text)
+    with pytest.raises(UserError, match=r"measured.csv: is damaged \(.*\); take it from"):
+        read_measured(tmp_path / "measured.csv")

@@ -287,6 +287,13 @@ def test_where_nothing_can_be_submitted_it_does_not_wait_for_ever(fresh, tmp_pat
     done = subprocess.run(command, **options, check=False, timeout=600)
     assert done.returncode == 1
     assert "--workflow-profile slurm: sbatch is not found; give the command on" in done.stderr
+    fails = "echo no slurm.conf >&2; exit 1"
+    for name, does in (("sbatch", "exit 0"), ("squeue", fails), ("sinfo", fails)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(command, **options, check=False, timeout=600)
+    assert done.returncode == 1
+    assert "slurm: the cluster does not answer sinfo (no slurm.conf); give" in done.stderr
 
 
 def test_a_folder_without_room_is_told_with_the_way_out(tmp_path, monkeypatch):

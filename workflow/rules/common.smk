@@ -409,11 +409,16 @@ def replayed_runs():
 def kept_data(wildcards):
     """The data that a run has read, as they are: by absolute paths, which no job makes."""
     files = data_of(wildcards)
-    for file in files:
-        if not os.path.exists(file):
-            raise WorkflowError(
-                f"{file}: is missing; make it: snakemake --cores 1 {file}"
-            )
+    if not all(map(os.path.exists, files)):
+        used = [data for spec in PLAN.specs.values() for data in spec["data"].values()]
+        pairs = sorted({(data["name"], data["source"]) for data in used})
+        missing = [
+            file for file in data_files(wildcards, pairs) if not os.path.exists(file)
+        ]
+        refuse(
+            f"{missing[0]}: is missing; make what is, all at once, by the same command with "
+            f"`-- {' '.join(missing)}` in place of replay."
+        )
     return [os.path.abspath(file) for file in files]
 
 

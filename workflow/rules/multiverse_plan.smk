@@ -34,7 +34,8 @@ def groups_of(name):
     if not run:
         refuse(
             "multiverse: no selected figure is part of a multiverse at preset "
-            f"{plan.config.preset}; select others, or another preset, such as quick."
+            f"{plan.config.preset}; select others, or another preset "
+            f"({', '.join(sorted({p for m in MULTIVERSES.values() for p in m.sizes}))})."
         )
     return run
 

@@ -14,7 +14,7 @@ resource_scopes:
     runs="local",
 
 
-MEASURED = read_measured(ROOT / "workflow" / "measured.csv")
+MEASURED = one_sentence(read_measured, ROOT / "workflow" / "measured.csv")
 
 
 @cache

@@ -203,10 +203,14 @@ def _config_help(options: argparse.Namespace) -> None:
 
 
 def _schema(options: argparse.Namespace) -> None:
+    if options.file.is_dir():
+        raise UserError(f"{options.file}: is a folder; name a file.")
     write_whole(options.file, json.dumps(config_model().model_json_schema(), indent=2) + "\n")
     print(options.file)
 
 
 def _dictionary(options: argparse.Namespace) -> None:
+    if not PAGE.parent.is_dir():
+        raise UserError(f"{PAGE}: there is no folder {PAGE.parent}; start in the checkout's root.")
     write_whole(PAGE, page(papers()))
     print(PAGE)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from feature_alignment.errors import UserError, reason
 from feature_alignment.pipeline.spec import spec_hash
 
 FILLED = 10 * 60
@@ -25,12 +26,21 @@ def key_of(spec: Mapping[str, Any]) -> Key:
 
 
 def read_measured(file: Path) -> dict[Key, float]:
-    """Seconds that runs have taken, from a table such as workflow/measured.csv."""
-    with file.open(encoding="utf-8") as rows:
-        return {
-            (row["experiment"], row["parameters"]): float(row["seconds"])
-            for row in csv.DictReader(rows)
-        }
+    """Seconds that runs have taken, from a table such as workflow/measured.csv.
+
+    Raises:
+        UserError: if the table is damaged.
+    """
+    try:
+        with file.open(encoding="utf-8") as rows:
+            return {
+                (row["experiment"], row["parameters"]): float(row["seconds"])
+                for row in csv.DictReader(rows)
+            }
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{file}: is damaged ({reason(error)}); take it from the checkout."
+        ) from error
 
 
 def small_seconds(spec: Mapping[str, Any], measured: Mapping[Key, float]) -> float | None:
