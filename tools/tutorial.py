@@ -41,7 +41,12 @@ def executed(markdown: str) -> tuple[str, dict[str, bytes], dict[str, Any]]:
         text = "\n".join(map(str.rstrip, printed.getvalue().splitlines()))
         return block[0] + (f"\n\n```text\n{text}\n```" if text else "")
 
-    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        contextlib.chdir(scratch),
+        matplotlib.rc_context(),
+    ):
+        matplotlib.rcdefaults()
         page = BLOCK.sub(run, PRINTED.sub("", markdown))
         pictures |= {path.name: path.read_bytes() for path in sorted(Path().glob("*.png"))}
     return page, pictures, names
