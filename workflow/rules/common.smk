@@ -410,7 +410,8 @@ def kept_data(wildcards):
     """The data that a run has read, as they are: by absolute paths, which no job makes."""
     files = data_of(wildcards)
     if not all(map(os.path.exists, files)):
-        used = [data for spec in PLAN.specs.values() for data in spec["data"].values()]
+        specs = [PLAN.specs[tuple(run.split("/"))] for run in replayed_runs()]
+        used = [data for spec in specs for data in spec["data"].values()]
         pairs = sorted({(data["name"], data["source"]) for data in used})
         missing = [
             file for file in data_files(wildcards, pairs) if not os.path.exists(file)

@@ -32,10 +32,15 @@ def groups_of(name):
         and plan.config.preset in multiverse.sizes
     ]
     if not run:
+        theirs = [m for m in MULTIVERSES.values() if set(m.figures) & set(plan.figures)]
+        presets = sorted(
+            {preset for multiverse in theirs for preset in multiverse.sizes}
+        )
         refuse(
             "multiverse: no selected figure is part of a multiverse at preset "
-            f"{plan.config.preset}; select others, or another preset "
-            f"({', '.join(sorted({p for m in MULTIVERSES.values() for p in m.sizes}))})."
+            f"{plan.config.preset}; select others"
+            + f", or another preset ({', '.join(presets)})" * bool(presets)
+            + "."
         )
     return run
 
