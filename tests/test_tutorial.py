@@ -77,8 +77,8 @@ def test_its_pictures_are_those_it_shows(outcome):
     assert sorted(shown) == [f"tutorial/{name}" for name in sorted(outcome[1])]
     for name, picture in outcome[1].items():
         found, there = (ink(file) for file in (io.BytesIO(picture), tutorial.PICTURES / name))
-        # A panel that comes or goes changes this by 0.03, another processor hardly.
-        assert np.abs(found - there).max() < 0.01, name
+        # A panel that comes or goes changes this by 0.03, other instructions by 0.0015.
+        assert np.abs(found - there).max() < 0.02, name
 
 
 def ink(file):
