@@ -617,8 +617,11 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
     assert "in 1 more the deciding value" in evidence_pages.weak(near)
     assert "in 0 more the deciding value" in evidence_pages.weak(verdicts)
     for ours, said in ((0.52, "0 are more than 10 %"), (0.56, "1 are more than 10 %")):
-        assert f"Of 1 numbers that are reproduced, {said}" in evidence_pages.weak(
-            verdicts.assign(ours=ours, criterion="the mean near the paper's 0.5")
+        assert (
+            f"Of 1 numbers that are reproduced by being near (others keep a bound), {said}"
+            in evidence_pages.weak(
+                verdicts.assign(ours=ours, criterion="the mean near the paper's 0.5")
+            )
         )
     both = pd.concat([verdicts, verdicts.assign(verdict="partly").rename(lambda name: f"{name}b")])
     together = evidence_pages.by_quotation(both, dict.fromkeys(both.index, ("paper", "said")))
