@@ -447,6 +447,15 @@ def test_a_figure_can_be_made_and_remade_without_snakemake(pipeline):
         done = python(pipeline, command, "example2030/fig2", "--preset", "smoke")
         assert (done.returncode, done.stderr) == (0, "")
         assert (pipeline.folder / file).read_bytes() == expected[file]
+    metrics = next((pipeline.folder / "results/smoke/runs").glob("*/*/metrics.csv"))
+    for command, file in (("draw", pipeline.folder / table), ("table", metrics)):
+        whole = file.read_bytes()
+        file.write_bytes(b"")
+        damaged = python(pipeline, command, "example2030/fig2", "--preset", "smoke")
+        assert damaged.returncode == 1
+        assert damaged.stderr.startswith(f"{file.relative_to(pipeline.folder)}: ")
+        assert damaged.stderr.count("\n") == 1, damaged.stderr
+        file.write_bytes(whole)
     (pipeline.folder / "mine.yaml").write_text("experiments: {example2030_descent: {steps: 7}}\n")
     for command in ("table", "draw"):
         given = ("example2030/fig2", "--preset", "smoke", "--configfile", "mine.yaml")

@@ -139,6 +139,12 @@ def test_results_of_two_checkouts_are_compared(root, with_the_paper, tmp_path):
     found = subprocess.run([*tool, str(other)], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert f"runs/{PAPER}_coin/fair/metrics.csv: values differ by up to 1e-09" in found.stdout
+    changed.with_name("arrays.npz").write_bytes(b"")
+    (other / "selected/claims.csv").write_text("")
+    damaged = subprocess.run([*tool, str(other)], capture_output=True, text=True, check=False)
+    assert (damaged.returncode, damaged.stderr) == (1, "")
+    assert f"runs/{PAPER}_coin/fair/arrays.npz: one of them cannot be read (" in damaged.stdout
+    assert "\nselected/claims.csv: one of them cannot be read (" in damaged.stdout
 
 
 @pytest.fixture(scope="module")

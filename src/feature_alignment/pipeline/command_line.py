@@ -24,7 +24,7 @@ from feature_alignment.pipeline.dictionary import PAGE, page
 from feature_alignment.pipeline.lock import check_writable
 from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
-from feature_alignment.pipeline.proof import read_provenance
+from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.spec import Spec, dataset_keys
 from feature_alignment.pipeline.yaml_files import merge, read_mapping
 
@@ -174,6 +174,8 @@ def _table(options: argparse.Namespace) -> None:
     runs = {run: Path("results", plan.name, "runs", *run) for run in plan.runs_of(figure)}
     specs = {folder / "provenance.json": plan.specs[run] for run, folder in runs.items()}
     _check_made([folder / "metrics.csv" for folder in runs.values()], specs, figure, plan)
+    for provenance in specs:
+        check_proof(provenance)
     folders = {folder.name: folder for folder in runs.values()}
     table, arrays = _table_files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:

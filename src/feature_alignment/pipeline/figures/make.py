@@ -11,7 +11,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
 from matplotlib.text import Text
 
+from feature_alignment.data.archives import DAMAGE
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError, reason
 from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.drawing import describe_seeds
 from feature_alignment.pipeline.figures.style import save, stamp
@@ -52,13 +54,21 @@ def draw_figure(
     `arrays` is the NPZ, or arrays by name.
 
     Raises:
+        UserError: if the table or its arrays cannot be read.
         PaperError: if `draw` fails; its cause is what it raised.
     """
-    if isinstance(arrays, Path):
-        with np.load(arrays) as stored:
-            arrays = dict(stored)
+    file = table
+    try:
+        frame = pd.read_csv(table, low_memory=False)
+        if isinstance(arrays, Path):
+            with np.load(file := arrays) as stored:
+                arrays = dict(stored)
+    except DAMAGE as error:
+        raise UserError(
+            f"{file}: cannot be read ({reason(error)}); make the figure's table again."
+        ) from error
     names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
-    content = FigureTable(pd.read_csv(table, low_memory=False), arrays, spec["claims"], names)
+    content = FigureTable(frame, arrays, spec["claims"], names)
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")
