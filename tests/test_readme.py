@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pandas as pd
+import pytest
 import torch
 
 from feature_alignment.pipeline.papers import all_figures, papers
@@ -25,6 +27,32 @@ def test_the_figures_and_papers_it_names_exist():
     assert named
     own = {"baratin2021_fig_mine"}  # what a reader adds
     assert named <= set(all_figures()) | own
+
+
+# The cases of the benchmark in the order of the README's table of speeds, by model and samples.
+SPEEDS = (
+    *(("MLP, width 256", 100), ("MLP, width 1024", 30)),
+    *(("timm-ResNet18", 16), ("ResNet18, width 16", 50)),
+    *(("VGG19, width 16", 25), ("VGG19, width 16", 100)),
+    *((name, 24) for name in ("ConvNeXt", "MobileNetV3")),
+    ("GPT, width 64", 50),
+    *((name, 24) for name in ("GPT-2", "LLaMA", "BERT", "ViT")),
+    ("LSTM", 50),
+    *((name, 24) for name in ("TransformerEncoder", "Mixer")),
+)
+
+
+@pytest.mark.parametrize(("column", "folder"), [(2, ""), (3, "intel")])
+def test_its_speeds_are_those_that_were_measured(column, folder):
+    rows = pd.read_csv(ROOT / "benchmarks" / folder / "tangent_kernel.csv")
+    peers = rows[rows["way"].isin(["torch.func", "loop"])]
+    best = peers.groupby(["model", "n"])["times_ours"].min()
+    table = README.partition("| model | AMD EPYC | Intel Xeon |")[2].partition("\n\n")[0]
+    told = [cell for row in table.splitlines()[2:] for cell in row.split("|")[column].split(",")]
+    assert sorted(SPEEDS) == sorted(best.index)
+    assert [cell.strip() for cell in told] == [
+        f"{best[case]:.{0 if best[case] > 10 else 1}f}" for case in SPEEDS
+    ]
 
 
 def test_the_files_it_links_exist():

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.models.mlp import MLP
 
 
 def draw(*shape, seed=0):
@@ -22,6 +23,13 @@ def linear(d=3, k=2):
     """A linear layer in double precision, the same one for the same sizes."""
     torch.manual_seed(0)
     return nn.Linear(d, k).double()
+
+
+def mlp(widths=(5, 4), seed=0, **options):
+    """A ReLU network of three inputs and two outputs, in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    options = {"bias": True, "dtype": torch.float64} | options
+    return MLP(3, list(widths), 2, "relu", generator=generator, **options)
 
 
 class Toy(nn.Module):

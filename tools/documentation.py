@@ -30,6 +30,7 @@ def outside() -> dict[str, str]:
     return {
         "index.md": "README.md",
         "benchmarks.md": "benchmarks/tangent_kernel.md",
+        "benchmarks-intel.md": "benchmarks/intel/tangent_kernel.md",
         "benchmarks/tangent_growth.png": "benchmarks/tangent_growth.png",
         **{
             picture.relative_to(ROOT).as_posix(): picture.relative_to(ROOT).as_posix()

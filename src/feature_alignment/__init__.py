@@ -13,8 +13,9 @@ _PLACES = {
     "adaptive.penalties": "PowerPenalty adaptive_scale effective_penalty joint_penalty "
     "logarithmic_penalty rigid_penalty",
     "complexity.measures": "distance_from_start fisher_rao_norm frobenius_product layer_matrices "
-    "l1_infinity_product margin_quantile pac_bayes_spectral path_norm spectral_complexity "
-    "spectral_product unit_capacity unit_capacity_bound",
+    "l1_infinity_product margin_quantile pac_bayes_spectral spectral_complexity spectral_product "
+    "unit_capacity unit_capacity_bound",
+    "complexity.path_norm": "path_norm",
     "complexity.update_path": "PathProbe UpdatePath",
     "layer_features.feature_covariance": "features",
     "layer_features.layer_matrices": "FeatureMatrices Features",

@@ -20,12 +20,12 @@ from feature_alignment.complexity.measures import (
     layer_matrices as layer_matrices,
     margin_quantile as margin_quantile,
     pac_bayes_spectral as pac_bayes_spectral,
-    path_norm as path_norm,
     spectral_complexity as spectral_complexity,
     spectral_product as spectral_product,
     unit_capacity as unit_capacity,
     unit_capacity_bound as unit_capacity_bound,
 )
+from feature_alignment.complexity.path_norm import path_norm as path_norm
 from feature_alignment.complexity.update_path import (
     PathProbe as PathProbe,
     UpdatePath as UpdatePath,

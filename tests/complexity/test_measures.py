@@ -1,4 +1,3 @@
-import itertools
 import math
 
 import numpy as np
@@ -10,23 +9,18 @@ from torch import nn
 from torch.nn.utils import prune
 
 from feature_alignment.complexity import measures as complexity
+from feature_alignment.complexity.path_norm import path_norm
 from feature_alignment.gradients.parameter_values import select_parameters
 from feature_alignment.kernels.tangent import tangent_features
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
-from toys import Quiet
+from toys import Quiet, mlp
 
 DIAGONAL = [
     torch.diag(torch.tensor([3.0, 1.0])).double(),
     torch.diag(torch.tensor([2.0, 4.0])).double(),
 ]
 ZEROS = [torch.zeros(2, 2).double()] * 2
-
-
-def mlp(widths=(5, 4), seed=0, **options):
-    generator = torch.Generator().manual_seed(seed)
-    options = {"bias": True, "dtype": torch.float64} | options
-    return MLP(3, list(widths), 2, "relu", generator=generator, **options)
 
 
 def test_convolutions_become_the_matrix_that_acts_on_a_patch():
@@ -177,14 +171,14 @@ def test_rescaling_between_layers_leaves_products_and_path_norm(scale, seed):
     model = mlp(seed=seed)
     weights = complexity.layer_matrices(model)
     before = [measure(weights) for measure in PRODUCTS]
-    path_before = complexity.path_norm(model, (3,))
+    path_before = path_norm(model, (3,))
     with torch.no_grad():
         model.layers[0].weight.mul_(scale)
         model.layers[0].bias.mul_(scale)
         model.layers[1].weight.div_(scale)
     weights = complexity.layer_matrices(model)
     assert [measure(weights) for measure in PRODUCTS] == pytest.approx(before, rel=1e-9)
-    assert complexity.path_norm(model, (3,)) == pytest.approx(path_before, rel=1e-9)
+    assert path_norm(model, (3,)) == pytest.approx(path_before, rel=1e-9)
 
 
 PRODUCTS = (
@@ -192,23 +186,6 @@ PRODUCTS = (
     complexity.frobenius_product,
     complexity.l1_infinity_product,
 )
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_path_norm_sums_over_every_path(bias):
-    model = mlp(bias=bias)
-    w = [layer.weight.detach().numpy() for layer in model.layers]
-    total = 0.0
-    for i, j, k, y in itertools.product(range(3), range(5), range(4), range(2)):
-        total += (w[0][j, i] * w[1][k, j] * w[2][y, k]) ** 2
-    if bias:
-        b = [layer.bias.detach().numpy() for layer in model.layers]
-        total += np.square(b[2]).sum()
-        for k, y in itertools.product(range(4), range(2)):
-            total += (b[1][k] * w[2][y, k]) ** 2
-        for j, k, y in itertools.product(range(5), range(4), range(2)):
-            total += (b[0][j] * w[1][k, j] * w[2][y, k]) ** 2
-    assert complexity.path_norm(model, (3,)) == pytest.approx(math.sqrt(total), rel=1e-12)
 
 
 def test_matrices_and_deviations_are_copies_that_training_does_not_change():
@@ -229,65 +206,9 @@ def test_what_is_not_finite_has_no_measure():
     with pytest.raises(ValueError, match="some weights of the model are not finite"):
         complexity.layer_matrices(model)
     with pytest.raises(ValueError, match="the sum over paths is not finite"):
-        complexity.path_norm(model, (3,))
+        path_norm(model, (3,))
     with pytest.raises(ValueError, match="outputs: some are not finite"):
         complexity.margin_quantile(torch.tensor([[math.inf, 0.0]]), torch.tensor([0]))
-
-
-@pytest.mark.parametrize(
-    ("layer", "said"),
-    [
-        (nn.BatchNorm1d(4), r"module '1' \(BatchNorm1d\) normalises"),
-        (nn.LayerNorm(4), r"module '1' \(LayerNorm\) normalises"),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weights of other parameters"),
-        (nn.AvgPool1d(1), r"module '1' \(AvgPool1d\) normalises, averages"),
-        (nn.AdaptiveAvgPool1d(4), "AdaptiveAvgPool1d"),
-        (nn.GELU(), "are not proportional to the size of its inputs"),
-        (nn.Tanh(), "networks with ReLU"),
-        *((layer, "networks with ReLU") for layer in (nn.ELU(), nn.SELU(), nn.ReLU6())),
-    ],
-)
-def test_networks_that_are_no_sums_over_paths_have_no_path_norm(layer, said):
-    with pytest.raises(ValueError, match=said):
-        complexity.path_norm(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), (3,))
-
-
-@pytest.mark.parametrize("layer", [nn.ReLU(), nn.LeakyReLU(), nn.PReLU(), nn.Dropout()])
-def test_biases_of_any_name_are_paths(layer):
-    class Shifted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.shift = nn.Parameter(torch.tensor([2.0, 0.0]))
-
-        def forward(self, x):
-            return x + self.shift
-
-    last = nn.Linear(2, 1, bias=False)
-    nn.init.ones_(last.weight)
-    model = nn.Sequential(Shifted(), layer, last)
-    assert complexity.path_norm(model, (2,)) == pytest.approx(math.sqrt(1 + 1 + 4))
-
-
-def test_weights_that_a_hook_makes_have_no_path_norm():
-    with pytest.warns(FutureWarning):
-        layer = nn.utils.weight_norm(nn.Linear(3, 2))
-    with pytest.raises(ValueError, match="weights of other parameters"):
-        complexity.path_norm(layer, (3,))
-
-
-def test_the_path_norm_is_that_of_evaluation_mode():
-    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)).train()
-    state = torch.get_rng_state()
-    found = {complexity.path_norm(model, (3,)) for _ in range(3)}
-    assert found == {complexity.path_norm(model.eval(), (3,))}
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_the_path_norm_leaves_the_model():
-    model = mlp()
-    before = [parameter.clone() for parameter in model.parameters()]
-    complexity.path_norm(model, (3,))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
 
 
 @pytest.mark.parametrize("build", [mlp, lambda: VGG(11, 2, 4, torch.Generator().manual_seed(1))])
@@ -442,57 +363,6 @@ def test_weights_that_a_hook_makes_are_refused():
         complexity.layer_matrices(model)
 
 
-@pytest.mark.parametrize("factor", [1, 10])
-def test_a_network_that_subtracts_has_no_path_norm(factor):
-    class Difference(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.c(self.a(x) - factor * self.b(x))
-
-    torch.manual_seed(0)
-    with pytest.raises(ValueError, match="the model subtracts"):
-        complexity.path_norm(Difference(), (3,))
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (lambda m, x: m(x) / 3**0.5, "Div"),  # the NTK parametrisation
-        (lambda m, x: 0.1 * m(x), "Mul"),
-        (lambda m, x: m(x) * torch.tensor([0.0, 2.0]), "Mul"),
-        (lambda m, x: x + torch.add(x, m(x)[:, :1], alpha=0.5), "Add"),
-        (lambda m, x: m(x).mean(1), "Mean"),
-        (lambda m, x: torch.addmm(m.bias, x, m.weight.T, alpha=0.5), "Addmm"),
-        (lambda m, x: nn.functional.linear(m(x), torch.full((2, 2), 3.0).to(x)), "Mm"),
-        (lambda m, x: nn.functional.avg_pool1d(m(x), 2), "AvgPool"),
-    ],
-)
-def test_constant_factors_have_no_path_norm(function, said):
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 2)
-
-        def forward(self, x):
-            return function(self.layer, x)
-
-    with pytest.raises(ValueError, match=rf"averages or multiplies by a constant \({said}"):
-        complexity.path_norm(Scaled(), (3,))
-
-
-def test_masks_of_zeros_and_ones_have_a_path_norm():
-    class Masked(nn.Linear):
-        def forward(self, x):
-            return super().forward(x) * torch.tensor([1.0, 0.0])
-
-    model = Masked(3, 2)
-    expected = model.weight[0].square().sum() + model.bias[0].square()
-    assert complexity.path_norm(model, (3,)) ** 2 == pytest.approx(float(expected.detach()))
-
-
 def test_grouped_convolutions_have_the_matrix_of_the_dense_one():
     torch.manual_seed(0)
     grouped = nn.Conv2d(6, 4, 3, groups=2, bias=False)
@@ -539,12 +409,6 @@ def test_inputs_that_do_not_fit_the_bound_are_refused(shape):
         complexity.unit_capacity_bound(weights, weights, torch.ones(shape), 1.0)
 
 
-def test_path_norms_are_taken_in_inference_mode():
-    expected = complexity.path_norm(mlp(), (3,))
-    with torch.inference_mode():
-        assert complexity.path_norm(mlp(), (3,)) == expected
-
-
 def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
     class Named(nn.Module):
         def __init__(self):
@@ -556,19 +420,6 @@ def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
 
     with pytest.raises(ValueError, match=r"logits"):
         complexity.fisher_rao_norm(Named(), torch.ones(4, 3), torch.zeros(4))
-
-
-@pytest.mark.parametrize(
-    ("model", "shape", "said"),
-    [
-        (nn.ReLU(), (3,), "^model: it has no parameters; give a network"),
-        (nn.Linear(3, 1), (2,), r"^input_shape: \(2,\); give the shape of one input .*multiplied"),
-        (nn.Linear(3, 1), 3, "^input_shape: 3; give the shape of one input"),
-    ],
-)
-def test_a_path_norm_without_weights_or_inputs_is_refused(model, shape, said):
-    with pytest.raises(ValueError, match=said):
-        complexity.path_norm(model, shape)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5])

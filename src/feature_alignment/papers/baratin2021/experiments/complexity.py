@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from feature_alignment.complexity import measures as complexity
+from feature_alignment.complexity.path_norm import path_norm
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.gradients.capture_plan import CapturePlan, plan_capture
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
@@ -88,7 +89,7 @@ def _norms(
         "spectral_product": complexity.spectral_product(weights),
         "spectral_complexity": complexity.spectral_complexity(weights, initial),
         "pac_bayes_spectral": complexity.pac_bayes_spectral(weights, initial),
-        "path_norm": complexity.path_norm(model, x.shape[1:]),
+        "path_norm": path_norm(model, x.shape[1:]),
     }
     if isinstance(model, MLP):
         norms["unit_capacity"] = complexity.unit_capacity(weights, initial)

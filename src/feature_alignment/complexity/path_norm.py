@@ -1,0 +1,128 @@
+"""The path norm of a network, and which networks have one."""
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd
+from torch.nn.utils.parametrize import is_parametrized
+
+from feature_alignment.complexity.measures import NORMALISATIONS
+from feature_alignment.determinism import torch_stream
+from feature_alignment.errors import check_kind, reason
+from feature_alignment.gradients.graph import Graph
+from feature_alignment.gradients.refused_modules import label_of
+
+_WITHOUT_PATHS = (*NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
+# Of operations that multiply, by autograd's names: which inputs are factors.
+_FACTORS: dict[str, slice] = {
+    **dict.fromkeys(("Bmm", "Convolution", "Div", "Dot", "Mm", "Mul", "Mv"), slice(2)),
+    **dict.fromkeys(("Addbmm", "Addmm", "Addmv", "Baddbmm"), slice(1, 3)),
+}
+
+
+@torch.inference_mode(False)
+def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
+    """ℓ2 path norm: the root of the sum over paths of the product of their squared weights.
+
+    Paths lead from an input or a bias to an output. For ReLU networks the sum is that of the
+    outputs at an input of ones, of shape `input_shape`, of the network with squared parameters, in
+    evaluation mode. A max pool passes on the largest of its inputs' sums.
+
+    Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
+
+    Raises:
+        ValueError: if there is no parameter or the model takes no inputs of that shape; if it
+            normalises, averages or multiplies by a constant, so that outputs of squared parameters
+            are not the sum, or computes weights from other parameters; if the network without
+            biases (parameters with one axis) is not homogeneous, as with activations other than
+            ReLU; or if the norm is not finite.
+
+    Example:
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.copy_(torch.tensor([[3.0, -4.0]]))
+        >>> path_norm(layer, (2,))
+        5.0
+    """
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
+    for name, module in model.named_modules():
+        hooks = module._forward_pre_hooks.values()  # weight_norm and spectral_norm compute weights
+        made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)
+        if made or isinstance(module, _WITHOUT_PATHS):
+            raise ValueError(
+                f"path_norm: {label_of(name, module)} normalises, averages, or makes its weights "
+                "of other parameters; the norm is that of plain weights and ReLU (put nn.Identity "
+                "in place of a pool that changes nothing)."
+            )
+    squared = copy.deepcopy(model).double().eval()
+    with torch.no_grad():
+        for parameter in squared.parameters():
+            parameter.square_()
+    first = next(squared.parameters(), None)
+    if first is None:
+        raise ValueError("model: it has no parameters; give a network with weights.")
+    moving = [p.requires_grad_() for p in squared.parameters() if p.is_floating_point()]
+    with torch.enable_grad():
+        try:
+            ones = torch.ones(1, *input_shape).to(first).requires_grad_()
+            outputs = squared(ones).sum()
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"input_shape: {input_shape!r}; give the shape of one input that the model takes, "
+                f"without the axis of samples ({reason(error)})."
+            ) from error
+        slopes = torch.autograd.grad(outputs, moving, allow_unused=True, retain_graph=True)
+    total = float(outputs.detach())
+    if not math.isfinite(total):
+        raise ValueError("path_norm: the sum over paths is not finite.")
+    if any(slope is not None and (slope < 0).any() for slope in slopes):
+        raise ValueError(
+            "path_norm: an output falls as a squared parameter rises, so the model subtracts, and "
+            "its outputs are not sums over paths."
+        )
+    _refuse_constant_factors(outputs)
+    if not _is_homogeneous(model, ones):
+        raise ValueError(
+            "path_norm: with its biases (parameters of one axis) at 0, the network's outputs are "
+            "not proportional to the size of its inputs; the norm is that of networks with ReLU."
+        )
+    return math.sqrt(total)
+
+
+def _refuse_constant_factors(outputs: torch.Tensor) -> None:
+    # The sum has their squares, as by the NTK parametrisation; zeros and ones are their own.
+    graph = Graph(outputs, {})
+    for number, (node, inputs) in enumerate(zip(graph.nodes, graph.inputs, strict=True)):
+        kind = graph.names[number].partition("Backward")[0]
+        factors = inputs[_FACTORS.get(kind, slice(0))]
+        scaled = ("alpha", "beta") if factors or kind == "Add" else ()
+        constants: list[Any] = [getattr(node, f"_saved_{key}", 1) for key in scaled]
+        if None in factors:
+            saved = "other" if factors[1] is None else "self"
+            constants.append(getattr(node, f"_saved_{saved}", 2) if kind in ("Mul", "Div") else 2)
+        plain = all((torch.as_tensor(c) == torch.as_tensor(c) ** 2).all() for c in constants)
+        averaged = any(word in kind for word in ("Avg", "Lerp", "Mean"))
+        if kind == "Mean" and inputs[0]:  # which may be of one number each
+            averaged = graph.shape(inputs[0]).numel() > graph.shape((number, 0)).numel()
+        if averaged or not plain:
+            raise ValueError(
+                f"path_norm: the model averages or multiplies by a constant ({kind}), whose square "
+                "the norm has; put it into the weights."
+            )
+
+
+def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
+    """Whether f(ax) = a f(x) for a > 0 without biases, at a few random x of both signs."""
+    free = copy.deepcopy(model).double().eval()
+    generator = torch_stream(0, "homogeneous")
+    with torch.no_grad():
+        for parameter in free.parameters():
+            if parameter.ndim < 2:
+                parameter.zero_()
+        x = torch.randn(8, *like.shape[1:], generator=generator).to(like)
+        small, large = free(x), free(1024 * x)
+    return torch.allclose(large, 1024 * small, rtol=1e-6, atol=1e-9 * float(large.abs().max()))

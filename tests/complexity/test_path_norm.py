@@ -1,0 +1,153 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.complexity.path_norm import path_norm
+from toys import mlp
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_path_norm_sums_over_every_path(bias):
+    model = mlp(bias=bias)
+    w = [layer.weight.detach().numpy() for layer in model.layers]
+    total = 0.0
+    for i, j, k, y in itertools.product(range(3), range(5), range(4), range(2)):
+        total += (w[0][j, i] * w[1][k, j] * w[2][y, k]) ** 2
+    if bias:
+        b = [layer.bias.detach().numpy() for layer in model.layers]
+        total += np.square(b[2]).sum()
+        for k, y in itertools.product(range(4), range(2)):
+            total += (b[1][k] * w[2][y, k]) ** 2
+        for j, k, y in itertools.product(range(5), range(4), range(2)):
+            total += (b[0][j] * w[1][k, j] * w[2][y, k]) ** 2
+    assert path_norm(model, (3,)) == pytest.approx(math.sqrt(total), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (nn.BatchNorm1d(4), r"module '1' \(BatchNorm1d\) normalises"),
+        (nn.LayerNorm(4), r"module '1' \(LayerNorm\) normalises"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weights of other parameters"),
+        (nn.AvgPool1d(1), r"module '1' \(AvgPool1d\) normalises, averages"),
+        (nn.AdaptiveAvgPool1d(4), "AdaptiveAvgPool1d"),
+        (nn.GELU(), "are not proportional to the size of its inputs"),
+        (nn.Tanh(), "networks with ReLU"),
+        *((layer, "networks with ReLU") for layer in (nn.ELU(), nn.SELU(), nn.ReLU6())),
+    ],
+)
+def test_networks_that_are_no_sums_over_paths_have_no_path_norm(layer, said):
+    with pytest.raises(ValueError, match=said):
+        path_norm(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), (3,))
+
+
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.LeakyReLU(), nn.PReLU(), nn.Dropout()])
+def test_biases_of_any_name_are_paths(layer):
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = nn.Parameter(torch.tensor([2.0, 0.0]))
+
+        def forward(self, x):
+            return x + self.shift
+
+    last = nn.Linear(2, 1, bias=False)
+    nn.init.ones_(last.weight)
+    model = nn.Sequential(Shifted(), layer, last)
+    assert path_norm(model, (2,)) == pytest.approx(math.sqrt(1 + 1 + 4))
+
+
+def test_weights_that_a_hook_makes_have_no_path_norm():
+    with pytest.warns(FutureWarning):
+        layer = nn.utils.weight_norm(nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="weights of other parameters"):
+        path_norm(layer, (3,))
+
+
+def test_the_path_norm_is_that_of_evaluation_mode():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)).train()
+    state = torch.get_rng_state()
+    found = {path_norm(model, (3,)) for _ in range(3)}
+    assert found == {path_norm(model.eval(), (3,))}
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_path_norm_leaves_the_model():
+    model = mlp()
+    before = [parameter.clone() for parameter in model.parameters()]
+    path_norm(model, (3,))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("factor", [1, 10])
+def test_a_network_that_subtracts_has_no_path_norm(factor):
+    class Difference(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.c(self.a(x) - factor * self.b(x))
+
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="the model subtracts"):
+        path_norm(Difference(), (3,))
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda m, x: m(x) / 3**0.5, "Div"),  # the NTK parametrisation
+        (lambda m, x: 0.1 * m(x), "Mul"),
+        (lambda m, x: m(x) * torch.tensor([0.0, 2.0]), "Mul"),
+        (lambda m, x: x + torch.add(x, m(x)[:, :1], alpha=0.5), "Add"),
+        (lambda m, x: m(x).mean(1), "Mean"),
+        (lambda m, x: torch.addmm(m.bias, x, m.weight.T, alpha=0.5), "Addmm"),
+        (lambda m, x: nn.functional.linear(m(x), torch.full((2, 2), 3.0).to(x)), "Mm"),
+        (lambda m, x: nn.functional.avg_pool1d(m(x), 2), "AvgPool"),
+    ],
+)
+def test_constant_factors_have_no_path_norm(function, said):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return function(self.layer, x)
+
+    with pytest.raises(ValueError, match=rf"averages or multiplies by a constant \({said}"):
+        path_norm(Scaled(), (3,))
+
+
+def test_masks_of_zeros_and_ones_have_a_path_norm():
+    class Masked(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * torch.tensor([1.0, 0.0])
+
+    model = Masked(3, 2)
+    expected = model.weight[0].square().sum() + model.bias[0].square()
+    assert path_norm(model, (3,)) ** 2 == pytest.approx(float(expected.detach()))
+
+
+def test_path_norms_are_taken_in_inference_mode():
+    expected = path_norm(mlp(), (3,))
+    with torch.inference_mode():
+        assert path_norm(mlp(), (3,)) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "said"),
+    [
+        (nn.ReLU(), (3,), "^model: it has no parameters; give a network"),
+        (nn.Linear(3, 1), (2,), r"^input_shape: \(2,\); give the shape of one input .*multiplied"),
+        (nn.Linear(3, 1), 3, "^input_shape: 3; give the shape of one input"),
+    ],
+)
+def test_a_path_norm_without_weights_or_inputs_is_refused(model, shape, said):
+    with pytest.raises(ValueError, match=said):
+        path_norm(model, shape)
