@@ -64,11 +64,12 @@ def test_what_was_made_again_is_told_by_processor(ask, evidence):
     assert "no record that it was made again" in " ".join(ask('#again("quick")')[1])
     told = {"claims": 3, "values_that_differ": 1, "verdicts_that_differ": {}}
     differ = told | {"verdicts_that_differ": {"example2030.a": ["reproduced", "partly"]}}
+    third = {"devices": ["fingers"], "claims": 1, "verdicts_that_differ": {}}
     (folder / "again.json").write_text(
-        json.dumps([told | {"devices": ["abacus"]}, differ | {"devices": ["slide rule"]}])
+        json.dumps([told | {"devices": ["abacus"]}, differ | {"devices": ["slide rule"]}, third])
     )
     found, wrong = ask('#again("quick")')
-    assert found["again|quick"] == "3 of 3 on abacus and 2 of 3 on slide rule"
+    assert found["again|quick"] == "3 of 3 on abacus, 2 of 3 on slide rule and 1 of 1 on fingers"
     assert not wrong
 
 

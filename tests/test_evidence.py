@@ -282,7 +282,7 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tmp_path):
     def made(folder, verdict, **machine):
         found = Made(tmp_path / folder, verdict=verdict)
         record = found.record
-        machine = {"machine": {"processor": "abacus", "device": "cpu", **machine}}
+        machine = {"machine": {"processor": "abacus", "device": "cpu"} | machine}
         found.record = lambda *given, **facts: record(*given, **machine, **facts)
         return found.finish()
 
@@ -290,16 +290,17 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tmp_path):
     with pytest.raises(UserError, match=r"holds no packed result; pack quick first\."):
         packing.confirm("quick", first.at, first.at / "evidence" / "quick")
     folder = packed(first)
-    same, other = made("same", "reproduced"), made("other", "partly", instructions="AVX2")
+    other = made("other", "partly", processor="Aba(R) Cus(TM) Processor", instructions="AVX2")
+    same = made("same", "reproduced")
     assert packing.confirm("quick", same.at, folder) == {}
     differ = {"example2030.fig1.a": ["reproduced", "partly"]}
     for _ in range(2):  # the same machine's is replaced
         assert packing.confirm("quick", other.at, folder) == differ
     told = json.loads((folder / AGAIN).read_text())
-    assert [one["devices"] for one in told] == [["abacus"], ["abacus (AVX2)"]]
+    assert [one["devices"] for one in told] == [["abacus"], ["Aba Cus (AVX2)"]]
     assert [one["verdicts_that_differ"] for one in told] == [{}, differ]
     page = evidence_pages.verdicts_page([Packed(folder)], best_verdicts([Packed(folder)]))
-    assert "on abacus (AVX2) at commit c0ffee0: 0 of 1 verdicts are the same" in page
+    assert "on Aba Cus (AVX2) at commit c0ffee0: 0 of 1 verdicts are the same" in page
     assert "(`example2030.fig1.a`, partly in place of reproduced)" in page
     elsewhere = shutil.copytree(packed(other), tmp_path / "elsewhere")
     assert packing.confirm("quick", elsewhere, folder) == differ

@@ -351,7 +351,8 @@ class Facts:
             found = places.setdefault(", ".join(one["devices"]), [0, 0])
             found[0] += one["claims"] - len(one["verdicts_that_differ"])
             found[1] += one["claims"]
-        return " and ".join(f"{same} of {every} on {at}" for at, (same, every) in places.items())
+        *before, last = (f"{same} of {every} on {at}" for at, (same, every) in places.items())
+        return " and ".join([*([", ".join(before)] if before else []), last])
 
     @asked
     def costs(self) -> list[list[str]]:

@@ -564,7 +564,8 @@ def _device(record: dict[str, Any]) -> str:
     if machine["device"] != "cpu":
         return machine["device"]
     instructions = machine.get("instructions")  # hypervisors withhold the processor's full name
-    own = machine["processor"] + (f" ({instructions})" if instructions else "")
+    own = re.sub(r"\((R|TM)\)| Processor$", "", machine["processor"])
+    own += f" ({instructions})" if instructions else ""
     return " and ".join([*record.get("earlier_machines", ()), own])
 
 
