@@ -543,6 +543,14 @@ class ReadoutFirst(nn.Module):
         return self.readout(torch.tanh(self.hidden(x)))
 
 
+def test_rounding_does_not_decide_whether_features_are_dependent():
+    """With one feature any two samples are, though the second pivot is as often above 0 as below."""
+    network = nn.Linear(1, 1, bias=False)
+    for x in np.random.default_rng(0).normal(size=(20, 2, 1)):
+        with pytest.raises(ValueError, match=r"are linearly dependent \(from row 2 of 2"):
+            AdaptiveTangentFeatures(network).fit(x, 3 * x)
+
+
 def test_the_readout_is_the_layer_that_gives_the_outputs():
     x, y = data(mlp())
     first = ReadoutFirst().double()
