@@ -544,7 +544,7 @@ class ReadoutFirst(nn.Module):
 
 
 def test_rounding_does_not_decide_whether_features_are_dependent():
-    """With one feature any two samples are, though the second pivot is as often above 0 as below."""
+    """Any two samples of one feature are, whether the second pivot is above 0 or not."""
     network = nn.Linear(1, 1, bias=False)
     for x in np.random.default_rng(0).normal(size=(20, 2, 1)):
         with pytest.raises(ValueError, match=r"are linearly dependent \(from row 2 of 2"):
