@@ -64,7 +64,8 @@ class Interpolation:
         # Of dependent features rounding errors are left, which may be positive and pass.
         left = self._factor.diagonal().square() / kernel.diagonal()
         dependent = ~(left > len(kernel) * torch.finfo(kernel.dtype).eps)
-        dependent[int(failed) - 1] |= failed > 0
+        if failed:
+            dependent[int(failed) - 1] = True
         if dependent.any():
             raise UserError(
                 f"x: the tangent features of {len(x)} samples are linearly dependent (from row "
