@@ -346,6 +346,14 @@ def test_a_layer_under_two_names_is_transformed_in_both_places():
         model.adapted_kernel(x)
 
 
+def test_a_parameter_without_entries_has_no_features():
+    network, x, y = problem()
+    expected = AdaptiveTangentFeatures(network, structure="diagonal").fit(x, y).adapted_kernel(x)
+    network.register_parameter("none", torch.nn.Parameter(torch.zeros(0, dtype=torch.float64)))
+    found = AdaptiveTangentFeatures(network, structure="diagonal").fit(x, y).adapted_kernel(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_samples_may_stand_in_reverse():
     network, x, y = problem()
     model = AdaptiveTangentFeatures(network).fit(x.numpy()[::-1], y.numpy()[::-1])

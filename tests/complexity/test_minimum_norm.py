@@ -7,6 +7,7 @@ from feature_alignment.complexity.rademacher import (
     interpolator_bound,
     linear_class_bound,
     minimum_norm_interpolator,
+    optimal_bound_range,
     optimal_norm_scales,
 )
 from feature_alignment.determinism import stream
@@ -48,6 +49,25 @@ def test_proposition_14_no_other_scales_are_better_and_kappa_does_not_matter(see
     )  # Σ_j |u_jᵀy|/n, whatever the features' sizes
     other = np.exp(stream(seed, "other").standard_normal(5))
     assert interpolator_bound(lam, modes, other) >= best * (1 - 1e-12)
+
+
+def test_the_range_of_optimal_bounds_is_that_over_bases_of_eigenspaces():
+    y = case(0, n=6)[1]
+    values = np.array([4.0, 2.0, 2.0, 2.0, 1.0, 1.0])
+    least, most = optimal_bound_range(values, y)
+    assert optimal_bound_range(np.arange(6.0, 0, -1), y) == pytest.approx([abs(y).mean()] * 2)
+    found = []
+    for seed in range(200):
+        turned = y.copy()
+        for space in (slice(1, 4), slice(4, 6)):
+            k = space.stop - space.start
+            basis = np.linalg.qr(stream(seed, "basis").standard_normal((k, k)))[0]
+            turned[space] = basis.T @ y[space]
+        found.append(abs(turned).mean())
+    assert least <= min(found) < max(found) <= most
+    first, second = np.linalg.norm(y[1:4]), np.linalg.norm(y[4:])
+    assert least == pytest.approx((abs(y[0]) + first + second) / 6)  # one vector along Py
+    assert most == pytest.approx((abs(y[0]) + 3**0.5 * first + 2**0.5 * second) / 6)  # alike
 
 
 def test_labels_that_cannot_be_met_are_refused():

@@ -10,6 +10,14 @@ from feature_alignment.complexity.path_norm import path_norm
 from toys import mlp
 
 
+class Named(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_path_norm_sums_over_every_path(bias):
     model = mlp(bias=bias)
@@ -99,9 +107,50 @@ def test_a_network_that_subtracts_has_no_path_norm(factor):
 
 
 @pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m(x) - x,
+        lambda m, x: m(torch.relu(-x)),
+        lambda m, x: m(x - x.flip(1)),
+        lambda m, x: m(torch.relu(torch.cat([m(x), -m(x)], 1))[:, 1:3]),
+        lambda m, x: 0 - m(x),
+    ],
+)
+def test_differences_of_what_rectifiers_hide_have_no_path_norm(function):
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return function(self.layer, x)
+
+    with pytest.raises(ValueError, match=r"^path_norm: the model subtracts"):
+        path_norm(Network(), (2,))
+
+
+def test_interpolation_has_no_path_norm_but_repetition_has():
+    layer = nn.Conv2d(1, 1, 1, bias=False)
+    with pytest.raises(ValueError, match="averages"):
+        path_norm(nn.Sequential(layer, nn.Upsample(scale_factor=2, mode="bilinear")), (1, 2, 2))
+    model = nn.Sequential(layer, nn.Upsample(scale_factor=2))
+    assert path_norm(model, (1, 2, 2)) == pytest.approx(4 * abs(layer.weight.item()))
+
+
+@pytest.mark.parametrize(("model", "kind"), [(nn.LSTM(2, 2), "tuple"), (Named(), "dict")])
+def test_a_model_that_returns_no_tensor_has_no_path_norm(model, kind):
+    with pytest.raises(ValueError, match=f"returns a {kind}"):
+        path_norm(model, (2,))
+
+
+@pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda m, x: m(x) / 3**0.5, "Div"),  # the NTK parametrisation
+        (lambda m, x: m(x) / 3**0.5, "Div"),
+        (
+            lambda m, x: torch.addcmul(m(x), m(x), torch.full((2,), 0.5).to(x)),
+            "Addcmul",
+        ),  # the NTK parametrisation
         (lambda m, x: 0.1 * m(x), "Mul"),
         (lambda m, x: m(x) * torch.tensor([0.0, 2.0]), "Mul"),
         (lambda m, x: x + torch.add(x, m(x)[:, :1], alpha=0.5), "Add"),

@@ -102,5 +102,16 @@ def test_what_every_weight_maximises_has_weight_zero():
     assert np.linalg.norm(w, axis=1) == pytest.approx([1, 0, 0, 1])
     with pytest.raises(ValueError, match="gamma"):
         ramp_loss(np.ones(2), 0.0)
-    with pytest.raises(ValueError, match="class numbers begin at 0"):
+    with pytest.raises(ValueError, match="labels from -1 to 0; give whole numbers from 0 to 2"):
         margin(np.ones((2, 3)), np.array([0, -1]))
+
+
+def test_margins_take_labels_of_any_type_and_refuse_what_are_none():
+    scores = np.array([[3.0, 1.0], [0.0, 5.0]])
+    for labels in ([0, 1], [False, True], [0.0, 1.0]):
+        assert margin(scores, np.array(labels)).tolist() == [2, 5]
+    for labels in ([0, 2], [0, 0.5], [0, np.nan]):
+        with pytest.raises(ValueError, match="whole numbers from 0 to 1"):
+            margin(scores, np.array(labels))
+    with pytest.raises(ValueError, match=r"labels of shape \(2,\) for 1 samples"):
+        margin(scores[:1], np.array([0, 1]))

@@ -377,6 +377,29 @@ def test_what_needs_no_labels_is_measured_where_an_alignment_is_not_defined(data
     assert "units have died" not in problem
 
 
+def test_what_is_defined_is_measured_beside_what_is_not(data):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    measure = "features", "adapted"
+    with torch.no_grad():
+        model[2].weight.zero_()
+    y = torch.zeros(6, dtype=torch.long)
+    monitor = fa.Monitor(model, torch.randn(6, 3), y, measure=measure)
+    assert {*monitor.frame()["metric"]} >= {"adapted_kernel_change", "nfc"}
+    assert {*monitor.frame()["layer"]} == {"4", "all"}
+    (_, first), (_, second), (_, third) = monitor.problems
+    assert first == "after step 0 no gradient reaches 0; its correlations are not defined."
+    assert second.startswith("after step 0 no gradient reaches 2, or what it leads to")
+    assert third.startswith("at step 0, adapted kernel: the labels are zero once centred")
+
+
+@pytest.mark.parametrize("measure", ["kernel", "adapted"])
+def test_outputs_and_labels_of_one_axis_are_measured(measure):
+    layer, x, y = nn.Linear(3, 1), torch.randn(6, 3), torch.randn(6)
+    flat = fa.Monitor(nn.Sequential(layer, nn.Flatten(0)), x, y, measure=measure).frame()
+    expected = fa.Monitor(nn.Sequential(layer), x, y, measure=measure).frame()
+    pd.testing.assert_frame_equal(flat, expected)
+
+
 class Expanded(nn.Module):
     """A buffer that is one row seen three times, which cannot be written to."""
 

@@ -28,6 +28,16 @@ def one_hot(seed=0):
     return np.eye(C)[stream(seed, "classes").integers(C, size=N)]
 
 
+def test_kernels_and_labels_may_be_of_any_size():
+    kernel, y = gram(), one_hot()
+    expected = label_alignments(kernel, y)
+    alike = kernel_alignment(kernel, kernel @ kernel)
+    for scale in (1e-250, 1e-170, 1e170, 1e250):
+        assert label_alignments(scale * kernel, y) == pytest.approx(expected)
+        assert label_alignments(kernel, scale * y) == pytest.approx(expected)
+        assert kernel_alignment(scale * kernel, kernel @ kernel) == pytest.approx(alike)
+
+
 def oracle(features, y, form):
     """The alignment from explicit features (n, c, p) and an explicit YYᵀ, by the definitions."""
     n, c, p = features.shape

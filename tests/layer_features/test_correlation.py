@@ -31,9 +31,17 @@ def test_it_is_the_comparison_of_the_matrices_themselves(k, d, seed):
 def test_small_and_large_weights_give_the_same_correlation(k, d):
     weight, covariance = draw(k, d, 0)
     expected = feature_pair(weight, covariance).correlation()
-    for scale in (1e-20, 1e15):
-        found = feature_pair(scale * weight, covariance / scale).correlation()
+    for scale, of_covariance in ((1e-20, 1e20), (1e15, 1e-15), (1e-42, 1), (1e40, 1)):
+        found = feature_pair(scale * weight, of_covariance * covariance).correlation()
         assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["weight", "covariance"])
+def test_what_is_not_finite_is_refused(name):
+    weight, covariance = draw(5, 4, 0)
+    (weight if name == "weight" else covariance)[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=f"^{name}: it has entries that are not finite"):
+        feature_pair(weight, covariance)
 
 
 def test_tiny_float32_changes_do_not_underflow():

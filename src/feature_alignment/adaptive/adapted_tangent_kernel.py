@@ -48,7 +48,8 @@ def adapted_tangent_kernel(
         ]
         return kernel + (transformation.scale**2 - 1) * torch.outer(*along)
     scales = matrix_layout(model).split(transformation.scales)
-    flat = torch.cat([scales[name].flatten() for name, _ in model.named_parameters()])
+    own = [name for name, _ in model.named_parameters() if name in scales]  # with entries
+    flat = torch.cat([scales[name].flatten() for name in own])
     rows = tangent_features(model, x).flatten(0, 1) * flat  # (n·c, p)
     columns = rows if x2 is None else tangent_features(model, x2).flatten(0, 1) * flat
     return rows @ columns.T

@@ -20,8 +20,10 @@ _WITHOUT_PATHS = (*NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
 # Of operations that multiply, by autograd's names: which inputs are factors.
 _FACTORS: dict[str, slice] = {
     **dict.fromkeys(("Bmm", "Convolution", "Div", "Dot", "Mm", "Mul", "Mv"), slice(2)),
-    **dict.fromkeys(("Addbmm", "Addmm", "Addmv", "Baddbmm"), slice(1, 3)),
+    **dict.fromkeys(("Addbmm", "Addcmul", "Addmm", "Addmv", "Baddbmm"), slice(1, 3)),
 }
+_SUBTRACTS = "path_norm: the model subtracts, so its outputs are not sums over paths"
+_AVERAGES = ("Avg", "GridSampler", "Lerp", "Mean")
 
 
 @torch.inference_mode(False)
@@ -35,11 +37,11 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
 
     Raises:
-        ValueError: if there is no parameter or the model takes no inputs of that shape; if it
-            normalises, averages or multiplies by a constant, so that outputs of squared parameters
-            are not the sum, or computes weights from other parameters; if the network without
-            biases (parameters with one axis) is not homogeneous, as with activations other than
-            ReLU; or if the norm is not finite.
+        ValueError: if there is no parameter or the model takes no inputs of that shape, or returns
+            no tensor; if it normalises, averages, subtracts or multiplies by a constant, so that
+            outputs of squared parameters are not the sum, or computes weights from other
+            parameters; if the network without biases (parameters with one axis) is not
+            homogeneous, as with activations other than ReLU; or if the norm is not finite.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -69,21 +71,22 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     with torch.enable_grad():
         try:
             ones = torch.ones(1, *input_shape).to(first).requires_grad_()
-            outputs = squared(ones).sum()
+            outputs = squared(ones)
         except (RuntimeError, TypeError) as error:
             raise ValueError(
                 f"input_shape: {input_shape!r}; give the shape of one input that the model takes, "
                 f"without the axis of samples ({reason(error)})."
             ) from error
+        if not isinstance(outputs, torch.Tensor):
+            found = type(outputs).__name__
+            raise ValueError(f"path_norm: the model returns a {found}; wrap it to return a tensor.")
+        outputs = outputs.sum()
         slopes = torch.autograd.grad(outputs, moving, allow_unused=True, retain_graph=True)
     total = float(outputs.detach())
     if not math.isfinite(total):
         raise ValueError("path_norm: the sum over paths is not finite.")
     if any(slope is not None and (slope < 0).any() for slope in slopes):
-        raise ValueError(
-            "path_norm: an output falls as a squared parameter rises, so the model subtracts, and "
-            "its outputs are not sums over paths."
-        )
+        raise ValueError(f"{_SUBTRACTS}: an output falls as a squared parameter rises.")
     _refuse_constant_factors(outputs)
     if not _is_homogeneous(model, ones):
         raise ValueError(
@@ -105,7 +108,10 @@ def _refuse_constant_factors(outputs: torch.Tensor) -> None:
             saved = "other" if factors[1] is None else "self"
             constants.append(getattr(node, f"_saved_{saved}", 2) if kind in ("Mul", "Div") else 2)
         plain = all((torch.as_tensor(c) == torch.as_tensor(c) ** 2).all() for c in constants)
-        averaged = any(word in kind for word in ("Avg", "Lerp", "Mean"))
+        if kind in ("Neg", "Rsub", "Sub"):
+            raise ValueError(f"{_SUBTRACTS} ({kind}).")
+        averaged = any(word in kind for word in _AVERAGES)
+        averaged |= kind.startswith("Upsample") and not kind.startswith("UpsampleNearest")
         if kind == "Mean" and inputs[0]:  # which may be of one number each
             averaged = graph.shape(inputs[0]).numel() > graph.shape((number, 0)).numel()
         if averaged or not plain:

@@ -55,11 +55,17 @@ def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     Source: Baratin et al. 2021, eq. 54.
 
     Raises:
-        ValueError: if a label is negative.
+        ValueError: if the labels are not class numbers, one for each sample.
     """
-    if (labels < 0).any():
-        raise ValueError(f"labels: {labels.min()}; class numbers begin at 0.")
-    own = np.eye(scores.shape[-1], dtype=bool)[labels]  # (n, c)
+    (n, c), labels = scores.shape[-2:], np.asarray(labels)
+    if labels.shape != (n,):
+        raise ValueError(f"labels of shape {labels.shape} for {n} samples; give (n,).")
+    whole = np.floor(labels.astype(np.float64)) == labels  # NaN is not
+    if not (whole & (labels >= 0) & (labels < c)).all():
+        raise ValueError(
+            f"labels from {labels.min()} to {labels.max()}; give whole numbers from 0 to {c - 1}."
+        )
+    own = np.eye(c, dtype=bool)[labels.astype(np.int64)]  # (n, c)
     best_other = np.where(own, -np.inf, scores).max(axis=-1)
     return np.where(own, scores, 0.0).sum(axis=-1) - best_other
 
@@ -144,3 +150,21 @@ def interpolator_bound(
     norm = np.sum(scales * coefficients**2 / eigenvalues)
     trace = np.sum(eigenvalues / scales)
     return float(np.sqrt(norm) * np.sqrt(trace) / len(eigenvalues))
+
+
+def optimal_bound_range(eigenvalues: np.ndarray, coefficients: np.ndarray) -> tuple[float, float]:
+    """Least and largest optimal bound Σ_j |u_jᵀy|/n over bases of eigenspaces.
+
+    The optimum of `interpolator_bound` over its scales depends on the eigenvectors u_j, which are
+    arbitrary within an eigenspace. There, with the projection Py of the labels on k dimensions, the
+    sum is between ‖Py‖ and √k ‖Py‖. Eigenvalues (r,), in order, count as equal if they are less
+    apart than rounding, r ε λ_max.
+
+    Source: Baratin et al. 2021, Proposition 14; the range is this project's.
+    """
+    rounding = len(eigenvalues) * np.finfo(np.float64).eps * np.max(eigenvalues)
+    ends = np.flatnonzero(np.abs(np.diff(eigenvalues)) > rounding) + 1
+    spaces = np.split(np.asarray(coefficients), ends)
+    norms, sizes = np.array([(np.linalg.norm(space), len(space)) for space in spaces]).T
+    n = len(coefficients)
+    return float(norms.sum() / n), float((np.sqrt(sizes) * norms).sum() / n)

@@ -73,7 +73,7 @@ def labels_of_outputs(y: torch.Tensor, shape: torch.Size) -> torch.Tensor:
             f"numbers of shape {tuple(shape[:-1])}, of the last axis, or targets like the outputs."
         )
     if y.shape == shape:
-        return y.flatten(1)
+        return y.reshape(len(y), -1)
     if y.ndim < 2 or y.shape != shape[:-1] or y.is_floating_point() or shape[-1] == 1:
         return y
     y = y.long()

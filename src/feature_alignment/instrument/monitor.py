@@ -382,9 +382,9 @@ class Monitor:
             kinds = {"layers": True, "change": True, "partial": True}
             return TangentKernelProbe({split: batch}, **kinds, **options)
         if name == "features":
-            return FeatureProbe(network, samples, split=split, output=output)
+            return FeatureProbe(network, samples, split=split, partial=True, output=output)
         if name == "adapted":
-            return AdaptedKernelProbe(network, batch, split=split, **options)
+            return AdaptedKernelProbe(network, batch, split=split, partial=True, **options)
         return PathProbe(network, samples, split=split, **options)
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:

@@ -5,6 +5,7 @@ in float64.
 """
 
 import functools
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -210,10 +211,10 @@ def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
 def _labels(y: Matrix, rows: int) -> torch.Tensor:
     values = _float64("y", y)
     if values.ndim != 1:
-        return values
+        return _scaled(values)
     classes = rows // max(len(values), 1)
     if classes <= 1:
-        return values[:, None]
+        return _scaled(values)[:, None]
     numbers = values.long()  # class numbers, to be made one-hot
     if (numbers != values).any() or (numbers < 0).any() or (numbers >= classes).any():
         raise ValueError(
@@ -224,7 +225,7 @@ def _labels(y: Matrix, rows: int) -> torch.Tensor:
 
 
 def _square(kernel: Matrix) -> torch.Tensor:
-    gram = _float64("kernel", kernel)
+    gram = _scaled(_float64("kernel", kernel))
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"kernel of shape {tuple(gram.shape)}; it must be square.")
     return gram
@@ -232,3 +233,11 @@ def _square(kernel: Matrix) -> torch.Tensor:
 
 def _float64(name: str, values: Matrix) -> torch.Tensor:
     return real_tensor(name, values).detach().to(torch.float64)
+
+
+def _scaled(values: torch.Tensor) -> torch.Tensor:
+    """A multiple, whose alignments are the same, but whose squares do not over- or underflow."""
+    largest = values.abs().max() if values.numel() else torch.zeros(())
+    if not 0 < largest < math.inf:
+        return values
+    return torch.ldexp(values, -torch.frexp(largest).exponent)  # exact: by a power of 2

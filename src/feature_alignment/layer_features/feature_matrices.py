@@ -117,7 +117,7 @@ class FeaturePair:
                 "the correlation with a zero matrix, or one of equal entries, is not defined: "
                 "weights, or their change, are zero, or no gradient reaches the layer."
             )
-        return inner / sqrt(squares[0] * squares[1])
+        return inner / (sqrt(squares[0]) * sqrt(squares[1]))
 
 
 def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
@@ -127,8 +127,16 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     with thousands of inputs, F would be the largest matrix by far.
 
     Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Proposition 2.
+
+    Raises:
+        ValueError: if W or K has an entry that is not finite.
     """
     weight, covariance = weight.detach().double(), covariance.detach().double()
+    for name, matrix in (("weight", weight), ("covariance", covariance)):
+        if not torch.isfinite(matrix).all():
+            raise ValueError(
+                f"{name}: it has entries that are not finite; NFM and AGOP need numbers."
+            )
     k, d = weight.shape
     if d < k:
         nfm = weight.T @ weight

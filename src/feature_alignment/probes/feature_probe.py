@@ -54,6 +54,8 @@ class FeatureProbe:
             measurement for other networks.
         keep_matrices_at: steps at which the first layer's F and G become arrays "nfm" and "agop".
         split: value of the column `split`.
+        partial: whether to report layers whose NFC is not defined as problems and measure the
+            others, instead of raising an error.
         options: further arguments of `layer_feature_matrices`, such as `output_samples`.
     """
 
@@ -67,9 +69,10 @@ class FeatureProbe:
         centre_tangents: bool = False,
         keep_matrices_at: Collection[int] = (),
         split: str = "train",
+        partial: bool = False,
         **options: Any,
     ) -> None:
-        self._x, self._layers, self._split = x, layers, split
+        self._x, self._layers, self._split, self._partial = x, layers, split, partial
         self._references = dict(references or {})
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {"centre_tangents": centre_tangents, **options}
@@ -82,7 +85,8 @@ class FeatureProbe:
         """Measure every layer.
 
         Raises:
-            TrainingDivergedError: if a layer's weights are zero, or no gradient reaches it.
+            TrainingDivergedError: if a layer's weights are zero, or no gradient reaches it, unless
+                `partial`.
         """
         if self._initial_tangents is None:
             matrices = layer_feature_matrices(
@@ -95,17 +99,17 @@ class FeatureProbe:
             }
         measurement = Measurement()
         for position, (name, layer) in enumerate(matrices.items()):
-            if not layer.covariance.any():
-                raise TrainingDivergedError(
-                    f"training killed the network: after step {step} no gradient reaches {name}; "
-                    "use a smaller learning rate."
-                )
-            values = layer.correlations()
+            values = layer.correlations() if layer.covariance.any() else {}
             if "nfc" not in values:
-                raise TrainingDivergedError(
-                    f"the weights of {name} are zero after step {step}, or no gradient reaches "
-                    "what they lead to; use a smaller learning rate."
-                )
+                told = f"after step {step} no gradient reaches {name}"
+                if layer.covariance.any():
+                    told = f"{told}, or what it leads to, or its weights are zero"
+                if not self._partial:
+                    raise TrainingDivergedError(
+                        f"training killed the network: {told}; use a smaller learning rate."
+                    )
+                measurement.problems.append(f"{told}; its correlations are not defined.")
+                continue
             if position == 0:
                 kept = step in self._keep_at
                 # Formed only if needed, since they are large for images.

@@ -190,7 +190,8 @@ class AdaptedKernelProbe:
     `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which starts at 1.
     θ₀ are the parameters of `model` when the probe is created. Features are averaged over `points`
     points of the straight path; each measurement holds n·c·p numbers in memory. `split` is the
-    value of that column; `options` are `inputs`, `output` and `only` of `tangent_kernel`.
+    value of that column; with `partial` what is not defined becomes a problem, not an error;
+    `options` are `inputs`, `output` and `only` of `tangent_kernel`.
 
     Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
     """
@@ -202,9 +203,11 @@ class AdaptedKernelProbe:
         *,
         points: int = 10,
         split: str = "train",
+        partial: bool = False,
         **options: Any,
     ) -> None:
         self._batch, self._points, self._split, self._options = batch, points, split, options
+        self._partial = partial
         self._start = copy_parameters(model)
         tangent_kernel(model, batch.x, **options)  # refuses models that are not supported
 
@@ -212,23 +215,34 @@ class AdaptedKernelProbe:
         """Measure the kernel of the path so far.
 
         Raises:
-            TrainingDivergedError: if an alignment is undefined, e.g. because all units are dead.
+            TrainingDivergedError: if an alignment is undefined, e.g. because all units are dead,
+                unless `partial`.
         """
         end = copy_parameters(model)
         kernel = adapted_kernel(
             model, self._start, end, self._batch.x, self._points, **self._options
         ).total
-        try:
-            values = {}
-            if self._batch.y is not None:
-                values["adapted_kernel_alignment"] = label_alignment(kernel, self._batch.y)
-            # At θ₀, with buffers as they are now, as in K̄.
-            initial = tangent_kernel(model, self._batch.x, parameters=self._start, **self._options)
-            values["adapted_kernel_change"] = kernel_alignment(kernel, initial.total)
-        except UndefinedAlignmentError as error:
-            raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
-        rows = [Row(WHOLE_NETWORK, self._split, *pair) for pair in values.items()]
-        return Measurement(rows)
+        # At θ₀, with buffers as they are now, as in K̄.
+        initial = tangent_kernel(model, self._batch.x, parameters=self._start, **self._options)
+        others = (
+            {"alignment": (label_alignment, self._batch.y)} if self._batch.y is not None else {}
+        )
+        measurement = Measurement()
+        for name, (alignment, other) in {
+            **others,
+            "change": (kernel_alignment, initial.total),
+        }.items():
+            try:
+                value = alignment(kernel, other)
+            except UndefinedAlignmentError as error:
+                told = f"at step {step}, adapted kernel: {error}"
+                if not self._partial:
+                    raise TrainingDivergedError(told) from error
+                measurement.problems.append(told)
+            else:
+                metric = f"adapted_kernel_{name}"
+                measurement.rows.append(Row(WHOLE_NETWORK, self._split, metric, value))
+        return measurement
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:

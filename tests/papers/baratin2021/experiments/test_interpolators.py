@@ -34,6 +34,16 @@ def test_anisotropy_loosens_the_norm_bound_alone(result):
     assert curve(result, "spread_ratio")[0.99] > 2 * curve(result, "spread_ratio")[0.0]
 
 
+def test_the_optimal_bound_of_white_features_may_be_anything_from_one_vector_to_all(result):
+    # At scale 0 all directions are eigenvectors, y among them: ‖y‖/n = 1/√n, and √n‖y‖/n = 1.
+    optimal, least, most = (curve(result, f"optimal_bound{end}") for end in ("", "_least", "_most"))
+    assert least[0.0] == pytest.approx(20**-0.5)
+    assert most[0.0] == pytest.approx(1)
+    assert (least <= optimal).all()
+    assert (optimal <= most).all()
+    assert most[0.2] - least[0.2] > 0.05  # the small eigenvalues are 1 − c up to rounding
+
+
 def test_solutions_are_centred_and_their_spread_is_the_ratio(result):
     solutions = result.arrays["solutions/0.9"]
     assert solutions.shape == (8, 2)

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from feature_alignment.papers.baratin2021.experiments.interpolators import CURVES
 from feature_alignment.papers.baratin2021.figures import fig9 as figure
 from feature_alignment.pipeline.figures.table import FigureTable
 
@@ -12,7 +13,7 @@ def test_the_small_spread_along_the_first_mode_can_be_read():
     arrays = {f"solutions/{scale}": rng.normal(0, [0.1, 2], (50, 2)) for scale in scales}
     rows = [
         {"metric": metric, "scale": scale, "seed": seed, "value": 1.0}
-        for metric in (*figure.CURVES, "spread_ratio")
+        for metric in (*CURVES, "spread_ratio")
         for scale in scales
         for seed in (0, 1)
     ]
@@ -28,26 +29,3 @@ def test_the_small_spread_along_the_first_mode_can_be_read():
         assert ax.get_xlim() == panels[0].get_xlim()
         assert ax.get_xlim()[1] == pytest.approx(1.15 * widest)
         assert ax.get_title().endswith("\nratio 1.0")
-
-
-def test_the_agreement_is_the_rank_correlation_of_optimal_bound_and_error_in_each_seed():
-    curves = {  # by seed: the same ranks, and one exchange in four
-        "error": ([0.5, 0.3, 0.2, 0.1], [0.5, 0.3, 0.2, 0.1]),
-        "optimal_bound": ([0.8, 0.41, 0.4, 0.39], [0.8, 0.4, 0.41, 0.39]),
-    }
-    rows = [
-        {"metric": metric, "scale": scale, "seed": seed, "split": "all", "value": value}
-        for metric, seeds in curves.items()
-        for seed, values in enumerate(seeds)
-        for scale, value in zip([0.0, 0.1, 0.5, 0.9], values, strict=True)
-    ]
-    rows += [
-        {"metric": "norm_bound_agreement", "scale": None, "seed": seed, "split": "all", "value": 0}
-        for seed in (1, 0)
-    ]
-    found = figure.agreement(pd.DataFrame(rows))
-    assert set(found["metric"]) == {"optimal_bound_agreement"}
-    assert found["scale"].isna().all()
-    values = found.set_index("seed")["value"]
-    assert values[0] == pytest.approx(1)
-    assert values[1] == pytest.approx(0.8)

@@ -9,6 +9,7 @@ from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 PLANE = (1, 10)  # the modes φ_j onto which solutions are projected, counted from 0
+CURVES = ("error", "norm_bound", "optimal_bound", "optimal_bound_least", "optimal_bound_most")
 # |f(x)| below this is a tie: at scale 0 all predictions are zero up to rounding.
 _TIE = 1e-9
 
@@ -21,7 +22,7 @@ def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
     p, rng = run.parameters, run.stream("subsets")
     subsets = [rng.choice(len(y), p.samples, replace=False) for _ in range(p.subsets)]
     result = SeedResult()
-    curves: dict[str, list[float]] = {"error": [], "norm_bound": [], "optimal_bound": []}
+    curves: dict[str, list[float]] = {name: [] for name in CURVES}
     for scale in p.scales:
         if p.scaled == "eigenvalues":
             rescaled = np.sqrt(1 + scale * (squared - 1))
@@ -29,13 +30,14 @@ def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
             rescaled = 1 + scale * (np.sqrt(squared) - 1)
         features = modes * rescaled  # in the basis of the φ_j
         measured = np.array([_measure(features, y, subset) for subset in subsets])
-        means = measured[:, :3].mean(axis=0)
+        means = measured[:, : len(CURVES)].mean(axis=0)
         for name, value in zip(curves, means, strict=True):
             curves[name].append(float(value))
             result.add(name, value, step=0, split="all", scale=scale)
-        centred = measured[:, 3:] - measured[:, 3:].mean(axis=0)
+        solutions = measured[:, len(CURVES) :]
+        centred = solutions - solutions.mean(axis=0)
         spread = centred.std(axis=0)
-        for name, bound in zip(("norm_bound", "optimal_bound"), means[1:], strict=True):
+        for name, bound in zip(CURVES[1:3], means[1:3], strict=True):
             over = bound / means[0]
             result.add(f"{name}_over_error", over, step=0, split="all", scale=scale)
         result.add("spread_ratio", spread[1] / spread[0], step=0, split="all", scale=scale)
@@ -66,4 +68,5 @@ def _measure(features: np.ndarray, y: np.ndarray, subset: np.ndarray) -> tuple[f
     solved = found.eigenvalues, found.coefficients
     norm = rademacher.interpolator_bound(*solved, np.ones_like(found.eigenvalues))
     optimal = rademacher.interpolator_bound(*solved, rademacher.optimal_norm_scales(*solved))
-    return float(error), norm, optimal, *(float(found.weights[mode]) for mode in PLANE)
+    ends = rademacher.optimal_bound_range(*solved)
+    return float(error), norm, optimal, *ends, *(float(found.weights[mode]) for mode in PLANE)

@@ -1,12 +1,10 @@
 """baratin2021, Figure 9: minimum-norm interpolators scatter with the features' anisotropy."""
 
-import pandas as pd
-
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 SHOWN = 5  # scales whose solutions are shown, evenly spaced among those that were run
 CURVES = {
@@ -17,22 +15,10 @@ CURVES = {
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, `optimal_bound_agreement` (see metrics.yaml), and the solutions of seed 0."""
+    """All metrics, and the solutions of seed 0."""
     (run,) = runs.values()
     names = [f"solutions/{scale}" for scale in run.parameters["scales"]]
-    metrics = pd.concat([run.metrics, agreement(run.metrics)], ignore_index=True)
-    return FigureTable(metrics, {name: run.array(name) for name in names})
-
-
-def agreement(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Each seed's rank correlation over the scales of the optimal bound and the error."""
-    like = rows_where(metrics, metric="norm_bound_agreement")  # the same of the other bound
-    error, bound = (
-        rows_where(metrics, metric=metric).pivot(index="scale", columns="seed", values="value")
-        for metric in ("error", "optimal_bound")
-    )
-    found = like["seed"].map(error.rank().corrwith(bound.rank()))
-    return like.assign(metric="optimal_bound_agreement", value=found)
+    return FigureTable(run.metrics, {name: run.array(name) for name in names})
 
 
 def draw(table: FigureTable) -> Picture:
@@ -44,6 +30,10 @@ def draw(table: FigureTable) -> Picture:
     right.set_yscale("log")
     for metric, (label, colour) in CURVES.items():
         draw_curve(right, table.rows(metric=metric), colour, label, x="scale", marker=".")
+    ends = [table.rows(metric=f"optimal_bound_{end}") for end in ("least", "most")]
+    least, most = (rows.groupby("scale")["value"].mean() for rows in ends)
+    band = {"color": COLOURS["optimal bound"], "alpha": 0.15, "linewidth": 0}
+    right.fill_between(least.index, least, most, label="the same, any eigenvectors", **band)
     right.set(
         xlabel="feature scaling factor c", ylabel="classification error; bounds on the complexity"
     )
@@ -79,7 +69,9 @@ FIGURE = Figure(
     "of the spread along φ₁₀ to that along φ₁, by standard deviations. B: error on "
     "the other points and two bounds on the complexity, with A = Id and with the optimal "
     "rescaling, means over subsets; geometric means over seeds with a band of one standard "
-    "deviation of the logarithm, or of fewer than four seeds each seed.",
+    "deviation of the logarithm, or of fewer than four seeds each seed. The wide band is the range "
+    "of the optimal bound over all eigenvectors of eigenvalues that are equal to rounding, which "
+    "most are where c < 1.",
     points=one_point(Interpolators),
     table=table,
     draw=draw,

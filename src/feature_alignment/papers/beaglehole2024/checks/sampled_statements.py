@@ -47,7 +47,7 @@ def egop_of_chain(rank: int, dimension: int, rng: np.random.Generator) -> dict[s
     block = egop[:rank, :rank]
     off_diagonal = block[~np.eye(rank, dtype=bool)]
     return {
-        "egop_diagonal": block.diagonal().mean(),
+        "egop_diagonal_distance": abs(block.diagonal() - 2).max(),
         "egop_off_diagonal_distance": np.minimum(abs(off_diagonal), abs(off_diagonal - 1)).max(),
         "egop_outside_max": max(abs(egop[rank:]).max(), abs(egop[:, rank:]).max()),
         "egop_rank_minus_length": np.linalg.matrix_rank(egop, rtol=1e-6) - rank,
@@ -93,8 +93,8 @@ def proposition_16(
 ) -> dict[str, float]:
     """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
 
-    For each formula: its norm over that of the sampled mean, and the cosine between them. Inputs
-    are (n, d), labels (n,).
+    For each formula: its norm over that of the sampled mean, the cosine between them, and the norm
+    of their difference over that of the mean. Inputs are (n, d), labels (n,).
     """
     normal = partial(torch.randn, generator=generator, dtype=x.dtype)
     label_weighted, gram = x.T @ (y[:, None] * x), x.T @ x
@@ -118,6 +118,7 @@ def proposition_16(
     for name, (formula, sampled) in pairs.items():
         found[f"proposition_16_{name}_norm_ratio"] = float(formula.norm() / sampled.norm())
         found[f"proposition_16_{name}_cosine"] = cosine_similarity(formula, sampled)
+        found[f"proposition_16_{name}"] = float((formula - sampled).norm() / sampled.norm())
     return found
 
 
@@ -127,8 +128,9 @@ def trace_errors(
     """Relative errors of traces of words in large matrices, n = d = k, by eq. 12-15, 20, 22 and 28.
 
     Errors of eq. 12-15 are relative to the product of the factors' root mean squares, since the
-    trace in eq. 12 is 0. For eq. 20, 22 and 28, both the derived and the printed formula are
-    checked. Inputs are (n, n), labels (n,).
+    trace in eq. 12 is 0, and beside the sampled trace the printed formula is compared with the
+    exact trace of free families. For eq. 20, 22 and 28, both the derived and the printed formula
+    are compared with samples. Inputs are (n, n), labels (n,).
     """
     size = len(x)
     data = {word: m / m.norm() * size**0.5 for word, m in correlation.data_matrices(x, y).items()}
@@ -145,13 +147,14 @@ def trace_errors(
         r = sample_r(size, size, generator, x.device)
         # With each network's own moments, so that the formulas alone are tested.
         moments = matrix_moments(r)
-        families = {"R": moment_trace(moments), "AB": data_trace}
+        families = {"R": moment_trace(moments), "ABCD": data_trace}
         products = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
         for equation, (word, printed) in equations.items():
             sampled[equation] += products(word.replace("AR", "P").replace("BR", "Q")) / networks
             formulas[equation, "derived"] += free_trace(word, families) / networks
             formulas[equation, "as_printed"] += printed(data_trace, moments) / networks
         trace = matrix_trace(letters_of | {"R": r})
+        free = families | {"R": trace}  # of all powers
         for number, (letters, powers) in ALTERNATING.items():
             rs = ["R" * power for power in powers]
             word = "".join(c + r for c, r in zip(letters, rs, strict=True))
@@ -159,7 +162,11 @@ def trace_errors(
                 data_trace, moments, letters, powers
             )
             scale = networks * prod(trace(factor * 2) ** 0.5 for factor in (*letters, *rs))
-            alternating[f"equation_{number}_as_printed"] += abs(trace(word) - formula) / scale
+            for form, value in (
+                ("sampled", trace(word)),
+                ("as_printed", free_trace(word, free)),
+            ):
+                alternating[f"equation_{number}_{form}"] += abs(value - formula) / scale
     found = {
         f"{equation}_{form}": abs(value / sampled[equation] - 1)
         for (equation, form), value in formulas.items()

@@ -40,8 +40,8 @@ def fewer_images(settings: Settings) -> DigitRegression:
 def released_code(settings: Settings) -> DigitRegression:
     """Parameters of the released code, which differs from Figure 1's in these two.
 
-    At smaller sizes than the paper's in the same proportions: width 256 for 128, and a step size
-    that falls in 100 of the targets' 400 epochs.
+    At smaller sizes than the paper's in the same proportions: width 256 for 128, and a step size of
+    the targets that falls to 0 in 100 of 400 epochs, rises in the next 100, and so on.
     """
     figure1 = settings[DigitRegression]
     annealed = max(1, figure1.target_epochs // 4)
