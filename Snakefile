@@ -1,6 +1,7 @@
 # The pipeline: data -> runs -> figure tables -> figures, and tables -> claims -> report.
 # Configuration is checked before any job is planned; see config.yaml.
 
+import os
 from pathlib import Path
 
 from snakemake.utils import min_version
@@ -13,7 +14,7 @@ min_version("9.19")
 FOUND = [
     p
     for p in ("config.yaml", Path(str(workflow.current_basedir), "config.yaml"))
-    if Path(p).exists()
+    if os.path.lexists(p)
 ]
 if FOUND:
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.papers import experiment_module
@@ -240,3 +241,9 @@ def test_a_result_that_is_being_made_is_left_alone(tool, tmp_path, capsys, given
         fcntl.flock(held, fcntl.LOCK_EX)
         assert tool.main([*given, *SMOKE]) == 1
     assert "results/smoke: is being made by another Snakemake" in capsys.readouterr().err
+
+
+def test_a_pack_that_cannot_be_written_is_told_with_what_is_kept(tool, smoke_plan, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--pack: .*: cannot be written .* in results/smoke: give"):
+        tool.pack(smoke_plan, tmp_path / "file" / "pack.tar.gz")

@@ -7,12 +7,13 @@ repeated; runs that were taken over from another result took no time, and are om
 """
 
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
+from feature_alignment.pipeline.proof import read_provenance
 from feature_alignment.pipeline.submissions import key_of
 
 FILE = Path("workflow") / "measured.csv"
@@ -25,7 +26,7 @@ def measured(result: Path) -> Iterator[dict[str, str]]:
     On a busy CPU, elapsed time exceeds working time, which then counts; on a GPU, threads wait.
     """
     for provenance in result.glob("runs/*/*/provenance.json"):
-        record = json.loads(provenance.read_text(encoding="utf-8"))
+        record = read_provenance(provenance)
         if "taken_over_from" in record:
             continue
         spec, seconds = record["spec"], record["wall_seconds"]
@@ -62,4 +63,7 @@ if __name__ == "__main__":
     for folder in sys.argv[1:]:
         if not (Path(folder) / "runs").is_dir():
             sys.exit(f"{folder}: holds no runs; give folders such as results/quick.")
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"Error: {error}")

@@ -164,10 +164,10 @@ def spend(options: argparse.Namespace) -> int:
             targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
             _run([*base, *targets], left, options.grace)
     finally:  # also after an interrupt
+        runs_left = {run for figure in order for run in unfinished(plan, figure)}
+        print(f"{len(runs_left)} runs of {plan.name} are left")
         if options.pack:
             pack(plan, options.pack)
-    runs_left = {run for figure in order for run in unfinished(plan, figure)}
-    print(f"{len(runs_left)} runs of {plan.name} are left")
     return len(runs_left)
 
 
@@ -203,11 +203,21 @@ def _end(process: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def pack(plan: Plan, file: Path) -> None:
-    """Pack the finished runs of a result, and the saved states of the others."""
-    with whole_file(file) as partial, tarfile.open(partial, "w:gz") as archive:
-        for run in sorted(plan.specs):
-            for path in _parts(plan, run):
-                archive.add(path, path.relative_to(Path("results", plan.name, "runs")))
+    """Pack the finished runs of a result, and the saved states of the others.
+
+    Raises:
+        UserError: if the file cannot be written.
+    """
+    try:
+        with whole_file(file) as partial, tarfile.open(partial, "w:gz") as archive:
+            for run in sorted(plan.specs):
+                for path in _parts(plan, run):
+                    archive.add(path, path.relative_to(Path("results", plan.name, "runs")))
+    except OSError as error:
+        raise UserError(
+            f"--pack: {file}: cannot be written ({reason(error)}); all is kept in "
+            f"results/{plan.name}: give the command again with another file."
+        ) from error
 
 
 def _parts(plan: Plan, run: Run) -> Iterator[Path]:
@@ -377,7 +387,12 @@ def _new_file(text: str) -> Path:
     # Reported now, since the pack is written at the end, when all of the time is spent.
     file = Path(text).absolute()
     home = next(place for place in file.parents if place.exists())
-    if file.is_dir() or not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+    try:
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError:
+        home = file  # which then is no folder
+    if file.is_dir() or not home.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: no file can be written there.")
     return file
 

@@ -9,6 +9,7 @@ directory; a user whom the system does not know gets a name.
 import argparse
 import getpass
 import itertools
+import json
 import os
 import re
 import shutil
@@ -41,6 +42,8 @@ def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
                 f"{file}: is taken for a config file, since it follows --configfile; if it is a "
                 "target, put `--` between the config file and the targets."
             )
+        elif file.is_symlink() and not file.exists():
+            yield f"{file}: is a link that leads nowhere; remove it, or make it lead to a file."
         elif not file.exists():
             yield f"{file}: there is no such config file; --configfile takes one that exists."
     for entry in entries:
@@ -57,14 +60,14 @@ def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
 
 
 def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
-    """A sentence if a config file or setting is not YAML with keys; JSON files are not checked."""
+    """A sentence if a config file or setting is not YAML, or JSON, with keys."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
     from feature_alignment.errors import UserError
     from feature_alignment.pipeline.yaml_files import read_entries, read_mapping
 
     try:
         for file in configfiles:
-            if file.suffix != ".json" and not read_mapping(file):
+            if not is_json_with_keys(file) and not read_mapping(file):
                 yield (
                     f"{file}: holds no keys, which Snakemake takes for no config file; write one "
                     "at least, as preset: quick, or do without the file."
@@ -72,6 +75,15 @@ def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
         read_entries(entries)
     except UserError as error:
         yield str(error)
+
+
+def is_json_with_keys(file: Path) -> bool:
+    """Whether a .json file is JSON with keys, which may have tabs; else it may still be YAML."""
+    try:
+        found = file.suffix == ".json" and json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and bool(found)
 
 
 def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
@@ -98,6 +110,9 @@ def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
 
 def cramped(working: Path) -> Iterator[str]:
     """One sentence for each of the working, temporary and cache folders that cannot be written."""
+    for place in (working, *working.parents):
+        if os.path.lexists(place) and not place.is_dir():
+            yield f"-d {working}: {place} is no folder; name one, or what does not exist yet."
     if working.is_dir() and not os.access(working, os.W_OK | os.X_OK):
         yield f"{working.resolve()}: is not writable; work elsewhere, by -d <folder>."
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
@@ -113,10 +128,12 @@ def cramped(working: Path) -> Iterator[str]:
             yield f"{place}: {what}; make room, or name another folder by {name}."
 
 
-def idle(cores: str | int | None) -> Iterator[str]:
-    """A sentence for `--cores 0`, with which Snakemake would wait for ever."""
-    if str(cores) == "0":
-        yield "--cores: found 0; at least 1 is needed, or all."
+def idle(arguments: argparse.Namespace) -> Iterator[str]:
+    """A sentence for `--cores 0`, or jobs, or less, with which Snakemake would wait for ever."""
+    for option, most in (("cores", "all"), ("jobs", "unlimited")):
+        given = str(getattr(arguments, option))
+        if re.fullmatch(r"[+-]?\d+", given) and int(given) < 1:
+            yield f"--{option}: found {given}; at least 1 is needed, or {most}."
 
 
 def find_room_for_caches(working: Path) -> None:
@@ -141,13 +158,13 @@ if __name__ == "__main__":
     find_room_for_caches(Path(arguments.directory or "."))
     find_name()
     entries, places = arguments.config or [], (arguments.directory or "", "")
-    own = [file for place in places if (file := Path(place, "config.yaml")).exists()]
+    own = [file for place in places if os.path.lexists(file := Path(place, "config.yaml"))]
     files = [*own[:1], *arguments.configfile]
     mistakes = (
         repeated(sys.argv[1:]),
         without_slurm(arguments),
         cramped(Path(arguments.directory or ".")),
-        idle(arguments.cores),
+        idle(arguments),
         swallowed(files, entries),
         unreadable(files, entries),
     )

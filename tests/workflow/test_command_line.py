@@ -220,6 +220,10 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
         ("--configfile a.yaml --configfile=b.yaml", "--configfile: is given more than once"),
         ("--config preset=smoke preset=quick", "--config: preset: is given twice"),
         ("--cores 0", "--cores: found 0; at least 1 is needed, or all"),
+        ("--cores=-1", "--cores: found -1; at least 1 is needed, or all"),
+        ("-j 0", "--jobs: found 0; at least 1 is needed, or unlimited"),
+        ("-d Snakefile", "-d Snakefile: Snakefile is no folder; name one, or what does not exist"),
+        ("-d Snakefile/x", "-d Snakefile/x: Snakefile is no folder"),
         (
             "--workflow-profile slrum",
             "--workflow-profile: there is no profile 'slrum'; did you mean 'slurm'",
@@ -267,7 +271,45 @@ def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
     assert len([line for line in printed.splitlines() if re.search(says, line)]) == 1, printed
 
 
-@pytest.mark.parametrize("words", ["-s {}", "--snakefile {}", "--snakefile={}"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"preset": "smoke",', "mine.json: is not"),
+        ('["a"]', "mine.json: "),
+        ("", "mine.json: holds no keys"),
+        ('{"preset": "smoke", "preset": "quick"}', "mine.json: .*preset.* twice"),
+    ],
+)
+def test_a_json_file_that_is_none_is_named(fresh, tmp_path, content, says):
+    file = tmp_path / "mine.json"
+    file.write_text(content)
+    done = fresh.run("-n", "--configfile", str(file))
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if str(file) in line]
+    assert re.search(says, line), line
+    file.write_text('{\t"preset": "smoke"\n}')
+    assert fresh.run("-n", "--configfile", str(file)).returncode == 0
+
+
+@pytest.mark.parametrize("place", ["figures/odd", "results/odd", "results/odd/runs", "results"])
+def test_a_file_in_the_place_of_a_folder_is_told_before_anything_is_planned(fresh, tmp_path, place):
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    done = fresh.run("-n", "-d", str(tmp_path), "--config", "preset=smoke", "name=odd")
+    assert done.returncode == 1
+    assert f"Error: {place}: is no folder; remove it, or make it a folder." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_config_file_that_is_a_broken_link_is_not_left_out(fresh, tmp_path):
+    (tmp_path / "config.yaml").symlink_to("nowhere")
+    done = fresh.run("-n", "-d", str(tmp_path))
+    assert done.returncode == 1
+    assert "config.yaml: is a link that leads nowhere" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["-s {}", "-s{}", "--snakefile {}", "--snakefile={}"])
 def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path, words):
     typed = [*words.format(fresh.folder / "Snakefile").split(), "-n", "--config", "preset=smoke"]
     command, environment = fresh.command(*typed, "--config", "name=a"), fresh.environment()
@@ -463,6 +505,11 @@ def test_a_figure_can_be_made_and_remade_without_snakemake(pipeline):
         assert other.returncode == 1
         assert re.search(r"provenance.json: was made with other settings; give", other.stderr)
     assert pipeline.results() == expected
+    (pipeline.folder / "wide.yaml").write_text("{preset: smoke, name: wide}\n")
+    variant = python(pipeline, "draw", "example2030/fig2", "--configfile", "wide.yaml")
+    (cure,) = re.findall("make it with `snakemake (.*)`", variant.stderr)
+    assert cure == "--cores all --configfile wide.yaml -- figures/wide/example2030_fig2.pdf"
+    pipeline.succeed("-n", *cure.split())
 
 
 def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):

@@ -5,6 +5,7 @@
 The tests do this with some figures: here each job imports PyTorch for itself.
 """
 
+import argparse
 import os
 import sys
 import tempfile
@@ -37,4 +38,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     sys.exit(main())

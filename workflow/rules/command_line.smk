@@ -69,13 +69,21 @@ def check_profile():
         )
 
 
+def folders_of(name):
+    """The folders of a result, in which Snakemake looks for files before any job starts."""
+    below = [Path("results", name, part) for part in ("data", "runs", "tables", "logs")]
+    return [Path("figures", name), *below]
+
+
 def check_targets():
     """Check that everything that is requested can be made."""
     named = [known.name for known in workflow.rules if not known.has_wildcards()]
+    one_sentence(check_folders, *folders_of(PLAN.name))
     for target in TARGETS:
         if target not in named:
             path = os.path.normpath(target)
             name = path.split(os.sep)[1] if os.sep in path else PLAN.name
+            one_sentence(check_folders, *folders_of(name))
             other = CONFIG.name is None and name in PRESETS
             plan = plan_of(name) if other else PLAN
             one_sentence(check_target, target, wildcards_of(path), plan, named)

@@ -25,7 +25,7 @@ from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline import imports
 from feature_alignment.pipeline.job import set_environment
-from feature_alignment.pipeline.lock import check_writable, lock_result
+from feature_alignment.pipeline.lock import check_folders, check_writable, lock_result
 from feature_alignment.pipeline.papers import (
     add_papers,
     all_figures,
@@ -77,8 +77,9 @@ def configuration(settings, preset=None):
     given = workflow.overwrite_configfiles
     files = [Path(f) for f in workflow.configfiles if f not in given] + list(given)
     typed = TYPED if settings else {}
+    otherwise = "--config" if IS_MAIN else "the module's config"
     return one_sentence(
-        resolve_config, settings, ROOT / "workflow", preset, files, typed
+        resolve_config, settings, ROOT / "workflow", preset, files, typed, otherwise
     )
 
 

@@ -7,7 +7,8 @@ workflow's result. `table` and `draw` remake files of a workflow's result from i
 import argparse
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,16 @@ def _table_files(figure: str, plan: Plan) -> tuple[Path, Path]:
     return table, table.with_suffix(".npz")
 
 
-def _check_made(files: Iterable[Path], specs: Mapping[Path, Spec], figure: str, plan: Plan) -> None:
+def _picture(figure: str, plan: Plan) -> Path:
+    return Path("figures", plan.name, f"{figure}.pdf")
+
+
+def _check_made(
+    files: Iterable[Path], specs: Mapping[Path, Spec], picture: Path, given: Sequence[Path]
+) -> None:
     # The files must exist, and provenance files must record these specs.
-    made_by = f"`snakemake --cores all figures/{plan.name}/{figure}.pdf`"
+    options = f"--configfile {shlex.join(map(str, given))} -- " if given else ""
+    made_by = f"`snakemake --cores all {options}{picture}`"
     for path in files:
         if not path.exists():
             raise UserError(f"{path}: does not exist; make it with {made_by}.")
@@ -173,7 +181,8 @@ def _table(options: argparse.Namespace) -> None:
     figure, plan = _figure_and_plan(options)
     runs = {run: Path("results", plan.name, "runs", *run) for run in plan.runs_of(figure)}
     specs = {folder / "provenance.json": plan.specs[run] for run, folder in runs.items()}
-    _check_made([folder / "metrics.csv" for folder in runs.values()], specs, figure, plan)
+    files, picture = [folder / "metrics.csv" for folder in runs.values()], _picture(figure, plan)
+    _check_made(files, specs, picture, options.configfile)
     for provenance in specs:
         check_proof(provenance)
     folders = {folder.name: folder for folder in runs.values()}
@@ -188,10 +197,10 @@ def _draw(options: argparse.Namespace) -> None:
 
     figure, plan = _figure_and_plan(options)
     files = _table_files(figure, plan)
-    pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
-    spec, made = plan.figure_spec(figure), pictures[0].with_name(f"{figure}.provenance.json")
-    _check_made([*files, made], {made: spec}, figure, plan)
-    draw_figure(spec, *files, pictures)
+    picture = _picture(figure, plan)
+    spec, made = plan.figure_spec(figure), picture.with_suffix(".provenance.json")
+    _check_made([*files, made], {made: spec}, picture, options.configfile)
+    draw_figure(spec, *files, pictures := [picture, picture.with_suffix(".png")])
     print(*pictures, sep="\n")
 
 

@@ -162,6 +162,7 @@ def resolve_config(
     preset: str | None = None,
     files: Sequence[Path] = (),
     typed: Mapping[str, Any] | None = None,
+    otherwise: str = "--config",
 ) -> Config:
     """The complete, valid configuration.
 
@@ -171,6 +172,7 @@ def resolve_config(
         preset: a preset to use in place of the user's; the result then has the preset's name.
         files: the config files in the order they were merged, to name the one with a bad value.
         typed: the settings of --config, see `read_entries`; they override `user`.
+        otherwise: what to name for a bad value that is in none of these.
 
     Raises:
         UserError: if a key is unknown or a value is not allowed.
@@ -197,7 +199,7 @@ def resolve_config(
         if len(path) > 1 and path[1] in origin and not _holds(cleaned, path):
             return str(origin[path[1]])
         holding = (str(file) for file in reversed(files) if _holds(read_yaml(file), path))
-        return next(holding, "--config")
+        return next(holding, otherwise)
 
     refuse_what_figures_set(model, merged, source_of)
     # Merged onto the defaults: a section's default, such as a geometric schedule, may differ from

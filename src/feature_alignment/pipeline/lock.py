@@ -17,17 +17,28 @@ from feature_alignment.pipeline.contracts import DISK_FAULTS
 log = logging.getLogger(__name__)
 
 
+def check_folders(*folders: Path) -> None:
+    """Check that folders, and those that they are in, are folders if they exist.
+
+    Raises:
+        UserError: naming the first that is none.
+    """
+    for folder in folders:
+        for place in (folder, *folder.parents):
+            if os.path.lexists(place) and not place.is_dir():
+                broken = place.is_symlink() and not place.exists()
+                what = "a link that leads nowhere" if broken else "no folder"
+                raise UserError(f"{place}: is {what}; remove it, or make it a folder.")
+
+
 def check_writable(*folders: Path) -> None:
     """Check that folders, or the places where they will be made, and all below are writable.
 
     Raises:
         UserError: naming the first place that is not writable or not a folder.
     """
+    check_folders(*folders)
     for folder in folders:
-        for place in (folder, *folder.parents):
-            if os.path.lexists(place) and not place.is_dir():
-                what = "a link that leads nowhere" if place.is_symlink() else "no folder"
-                raise UserError(f"{place}: is {what}; remove it, or make it a folder.")
         top = next(place for place in (folder, *folder.parents) if place.exists())
         for place in [top] if top != folder else [place for place, _, _ in os.walk(folder)]:
             if not os.access(place, os.W_OK | os.X_OK):
