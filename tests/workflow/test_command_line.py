@@ -82,6 +82,15 @@ def test_another_workflow_has_it_as_a_module(fresh, tmp_path):
     assert re.search(r"^mine +1$", done.stdout, re.MULTILINE)
 
 
+def test_a_mistake_in_a_modules_config_is_called_so(fresh, tmp_path):
+    outer = OUTER.format(folder=fresh.folder).replace('"preset"', '"presett"')
+    (tmp_path / "Snakefile").write_text(outer)
+    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "mine"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "\nError: the module's config: presett: unknown key" in f"\n{done.stderr}"
+
+
 @pytest.mark.parametrize("case", ONE_OF_EACH_KIND)
 def test_a_malformed_config_stops_with_one_sentence(fresh, tmp_path, case):
     config = tmp_path / "mine.yaml"
