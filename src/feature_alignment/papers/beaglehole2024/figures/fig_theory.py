@@ -27,7 +27,8 @@ IDENTITIES = {  # exact, up to rounding and to the error of finite differences
     "proposition_3_agop": "Prop. 3, AGOP",
 }
 EQUATIONS = {
-    f"equation_{number}_as_printed": f"eq. {number}" for number in (*range(12, 16), 20, 22, 28)
+    f"equation_{number}_{'sampled' if number < 16 else 'as_printed'}": f"eq. {number}"
+    for number in (*range(12, 16), 20, 22, 28)
 }
 MISPRINT = {"equation_28_as_printed": "equation_28_derived"}
 """The derived form holds up to terms of order 1/n in the size n of the matrices."""
