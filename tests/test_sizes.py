@@ -36,18 +36,23 @@ def test_dissent_or_a_mean_is_not_want_of_networks(tool, votes):
 @pytest.mark.parametrize(
     ("one", "other", "differs"),
     [
-        ({"ours": 1.0}, {"ours": 1.1}, False),  # .1 against 2 · .1 · √(2/5) = .126
+        ({"ours": 1.0}, {"ours": 1.14}, False),  # .14 against t₈ = 2.31 · .1 · √(2/5) = .146
         ({"ours": 1.0}, {"ours": 1.15}, True),
-        ({"ours": 1.0}, {"ours": 1.21, "sd": np.nan, "seeds": 1}, False),  # 2 · .1 · √(6/5) = .219
-        ({"ours": 1.0}, {"ours": 1.23, "sd": np.nan, "seeds": 1}, True),
-        ({"sd": np.nan}, {"sd": np.nan}, True),  # nothing tells how much networks differ
+        # One network: t₄ = 2.78 · .1 · √(6/5) = .304.
+        ({"ours": 1.0}, {"ours": 1.30, "sd": np.nan, "seeds": 1}, False),
+        ({"ours": 1.0}, {"ours": 1.31, "sd": np.nan, "seeds": 1}, True),
+        # Two of sd .1 and five of .01: t of 1.01 degrees of freedom, 12.5, · .0708 = .88.
+        ({"sd": 0.01}, {"ours": 1.8, "seeds": 2}, False),
+        ({"sd": 0.01}, {"ours": 1.9, "seeds": 2}, True),
+        ({"sd": np.nan}, {"ours": 1.1, "sd": np.nan}, True),  # nothing tells how networks differ
+        ({"sd": np.nan}, {"sd": np.nan}, False),
         ({"ours": 1.0, "sd": 0.0}, {"ours": 1.01, "sd": 0.0}, True),
         ({"votes": (5, 5)}, {"votes": (2, 5)}, False),  # Fisher: 2 · 21/252 = .17
         ({"votes": (25, 25)}, {"votes": (15, 24)}, True),
         ({"votes": (5, 5), "ours": 1.0}, {"votes": (2, 5), "ours": 2.0}, True),
     ],
 )
-def test_sizes_differ_by_votes_or_by_more_than_two_standard_errors(tool, one, other, differs):
+def test_sizes_differ_by_votes_or_by_a_t_test(tool, one, other, differs):
     one, other = size(tool, "large", "partly", **one), size(tool, "small", "reproduced", **other)
     assert tool.differ(one, other) == tool.differ(other, one) == differs
 
@@ -61,7 +66,7 @@ def test_the_table_has_what_was_measured_and_why(tool):
 
     large = claims(a="partly", b="reproduced", c="not testable here", d="reproduced")
     small = claims(a="reproduced", b="reproduced", c="partly", d="partly", e="undecided")
-    small.loc["d", "ours"] = 2.0
+    small.loc["d", ["ours", "by_seed"]] = 2.0, by_seed(2.0, 0.1, 5)
     tiny = claims(a="not reproduced", c="reproduced")
     packed = {"large": large, "small": small, "tiny": tiny}
     _, _, a, d, c = tool.table(packed, {"d": "Wider."}).splitlines()

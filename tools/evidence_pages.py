@@ -55,10 +55,11 @@ Every claim whose verdict differs between sizes, and why:
 
 - *Too few to tell*: all networks agree at both sizes, but one size has too few of them to decide.
 - *May be chance*: networks disagree, or a mean is judged, and neither the votes (Fisher's exact
-  test, 5 %) nor the means (two standard errors) are shown to differ, which they seldom are with few
+  test, 5 %) nor the means (Welch's t-test, 5 %) are shown to differ, which they seldom are with few
   networks.
-- Otherwise the difference goes with the size. The reason is what the tables of both sizes show;
-  bear in mind that `quick` has stand-ins in the place of the data.
+- Otherwise the difference goes with the size, though of single statistics of several networks, such
+  as a correlation over widths, nothing tells chance. The reason is what the tables of both sizes
+  show; bear in mind that `quick` has stand-ins in the place of the data.
 """
 FORMATS = {
     ".csv": "text/csv",
@@ -88,8 +89,7 @@ def summary(verdicts: pd.DataFrame) -> str:
 def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     """Below the table: how many undecided claims a smaller size decides by more networks, and how.
 
-    Sizes without more networks do not count, since the difference may be chance, nor do those
-    whose verdict is another one on another processor.
+    Sizes without more networks do not count, since the difference may be chance.
     """
     papers_own = verdicts["kind"].isin(KINDS)
     undecided = papers_own & (verdicts["verdict"] == Outcome.UNDECIDED)
@@ -98,16 +98,14 @@ def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     turned = {
         claim for one in packed for told in one.again for claim in told["verdicts_that_differ"]
     }
-    decided = [
-        small.row
-        for large, small in pairs
-        if small.row["units"] > large.row["units"] and small.row.name not in turned
-    ]
+    decided = [small.row for large, small in pairs if small.row["units"] > large.row["units"]]
     if not decided:
         return ""
     good, partly, bad, _, _ = counted(pd.DataFrame(decided))
     words = {"reproduced": good, "partly": partly, "not reproduced": bad}
     each = ", ".join(f"{number} {word}" for word, number in words.items() if number)
+    unsteady = sum(row.name in turned for row in decided)
+    each += f"; {unsteady} of them otherwise on another processor" if unsteady else ""
     return (
         f"\nOf the {undecided.sum()} undecided claims, {len(decided)} are decided at a smaller "
         f"size, by more networks ({each}): [which](docs/verdicts.md#where-sizes-disagree).\n"
@@ -146,8 +144,8 @@ def by_quotation(verdicts: pd.DataFrame, quotes: Mapping[str, tuple[str, str]]) 
     return (
         "\nA statement that can be read in several ways, or is about several networks, counts once "
         f"for each. Taken together by the words quoted, {len(shares)} statements are decided: of "
-        f"{every} all claims are reproduced or hold, of {len(shares) - every - none} some, of "
-        f"{none} none.\n"
+        f"{every} all decided claims are reproduced or hold, of {len(shares) - every - none} some, "
+        f"of {none} none.\n"
     )
 
 
@@ -234,7 +232,7 @@ def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
             parts += [f"- `{one.folder.name}`: {len(one.robustness)} claims."]
             parts += [f"    - {_part_of_multiverse(part)}" for part in told]
     depends = robustness["word"].str.startswith("depends on ")
-    words = robustness["word"].mask(depends, "depends on one setting").value_counts()
+    words = robustness["word"].mask(depends, "depends on a setting").value_counts()
     parts += ["", "| word | claims |", "|---|---|"]
     parts += [f"| {word} | {number} |" for word, number in words.items()]
     most = robustness[depends].sort_values(["difference", "p_value"], ascending=[False, True])

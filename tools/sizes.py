@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from packed import TOLD
-from scipy.stats import fisher_exact
+from scipy.stats import fisher_exact, ttest_ind_from_stats
+from scipy.stats import t as student_t
 
-from feature_alignment.pipeline.claims.rules import CHANCE, STANDARD_ERRORS, Outcome
-from feature_alignment.pipeline.report.compare import standard_error
+from feature_alignment.pipeline.claims.rules import CHANCE, Outcome
 from feature_alignment.pipeline.report.wording import measured_text
 
 
@@ -61,23 +62,23 @@ def too_few(one: Size, other: Size) -> Size | None:
 def differ(one: Size, other: Size) -> bool:
     """Whether what was measured differs by more than networks of one size would.
 
-    By Fisher's exact test of the votes, or because the means are more than two standard errors
-    apart. A single network is taken to have the other size's standard deviation; with only one at
-    each size, nothing speaks for chance, and they differ.
+    By Fisher's exact test of the votes, or Welch's t-test of the values by seed. A single network
+    is taken to have the other size's standard deviation; with only one at each size, or values that
+    are all equal, nothing speaks for chance, and they differ if their means do.
     """
     sizes = one, other
     if all(size.counted for size in sizes):
         votes = [[s.row["agreeing"], s.row["units"] - s.row["agreeing"]] for s in sizes]
         if fisher_exact(votes).pvalue <= CHANCE:
             return True
-    seeds = [size.row["seeds"] for size in sizes]
-    spreads = [standard_error(s.row["by_seed"]) * s.row["seeds"] ** 0.5 for s in sizes]
-    known = [spread for spread in spreads if not math.isnan(spread)]
-    if not known:
-        return True
-    spreads = [known[0] if math.isnan(spread) else spread for spread in spreads]
-    error = math.hypot(*(sd / n**0.5 for sd, n in zip(spreads, seeds, strict=True)))
-    return abs(one.row["ours"] - other.row["ours"]) > STANDARD_ERRORS * error
+    few, many = sorted((np.array(size.row["by_seed"].split(), float) for size in sizes), key=len)
+    if len(many) == 1 or max(np.ptp(few), np.ptp(many)) == 0:
+        return bool(few[0] != many[0])
+    if len(few) == 1:
+        distance = abs(few[0] - many.mean()) / (many.std(ddof=1) * (1 + 1 / len(many)) ** 0.5)
+        return bool(2 * student_t.sf(distance, len(many) - 1) <= CHANCE)
+    moments = [(values.mean(), values.std(ddof=1), len(values)) for values in (few, many)]
+    return bool(ttest_ind_from_stats(*moments[0], *moments[1], equal_var=False).pvalue <= CHANCE)
 
 
 def disagreements(claims: Mapping[str, pd.DataFrame]) -> dict[str, list[Size]]:

@@ -255,3 +255,12 @@ def test_stand_ins_never_judge_what_names_a_dataset(ledger):
 def test_only_kinds_that_are_not_counted_come_from_other_versions(ledger):
     assert {c.kind for c in ledger if "earlier version" in c.place} == {"ours"}
     assert {c.kind for c in ledger if "control" in c.statement.lower()} == {"ours"}
+
+
+def test_means_bounded_near_1_are_judged_by_their_distance_from_it(ledger):
+    """Shares and correlations end at 1, so that 25 % of a bound of 0.9 would be no miss at all."""
+    for claim in ledger:
+        rule = claim.criterion
+        bound = {"above": rule.low, "below": rule.high}.get(rule.comparator)
+        if bound is not None and 0.5 < bound < 1 and not claim.each:
+            assert claim.from_one, claim.id

@@ -59,6 +59,12 @@ def test_a_claim_that_hangs_on_one_setting_names_it():
     assert row["default_holds"] == 0
 
 
+def test_settings_of_equal_weight_are_all_named():
+    row = summed(lambda levels: float(levels["a"] + levels["b"] == "11"))
+    assert (row["share"], row["difference"]) == (0.25, 0.5)
+    assert row["setting"] == "a and b"
+
+
 @pytest.mark.parametrize(("value", "said"), [(1.0, "robust"), (0.0, "robustly not")])
 def test_a_claim_that_hangs_on_nothing(value, said):
     assert summed(lambda levels: value)["word"] == said

@@ -9,7 +9,8 @@ The rules, fixed before any run:
   count; their numbers are reported.
 - *robust*: it holds in at least 90 % of the universes that count; *robustly not*: in at most 10 %.
 - *depends on X*: the share in which it holds differs most between X's values, by at least one half
-  and by more than in 95 % of 999 random rearrangements of the universes.
+  and by more than in 95 % of 999 random rearrangements of the universes; settings whose shares
+  differ alike are all named.
 - *fragile*: it holds in the default reading, but in less than half of the universes.
 - *mixed*: everything else.
 """
@@ -160,13 +161,15 @@ def _share(counted: pd.DataFrame) -> dict[str, float]:
 def _hangs_on(counted: pd.DataFrame, settings: Sequence[str]) -> dict[str, object]:
     holds = counted["holds"].to_numpy(float)
     differences = {key: _differences(holds[None], counted[key]).item() for key in settings}
-    setting = max(differences, key=lambda key: differences[key])
+    largest = max(differences.values())
+    alike = [key for key in settings if differences[key] == largest]
+    setting = " and ".join(alike) if at_most(DIFFERENCE, largest) else alike[0]
     generator = np.random.default_rng(0)
     shuffled = np.stack([generator.permutation(holds) for _ in range(REARRANGED)])
     # The largest over all settings each time, so that having many settings is no advantage.
     chance = np.max([_differences(shuffled, counted[key]) for key in settings], axis=0)
-    p_value = (1 + (chance >= differences[setting]).sum()) / (1 + REARRANGED)
-    return {"setting": setting, "difference": differences[setting], "p_value": p_value}
+    p_value = (1 + (chance >= largest).sum()) / (1 + REARRANGED)
+    return {"setting": setting, "difference": largest, "p_value": p_value}
 
 
 def _differences(holds: np.ndarray, levels: pd.Series) -> np.ndarray:
