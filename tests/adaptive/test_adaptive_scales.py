@@ -47,5 +47,8 @@ def test_a_penalty_without_closed_form_is_searched():
 
 
 def test_negative_singular_values_are_refused():
-    with pytest.raises(ValueError, match=r"d: -1.0; singular values are at least 0"):
+    with pytest.raises(ValueError, match=r"d: -1.0 to -1.0; singular values are at least 0"):
         adaptive_scales(SQUARE, SQUARE, np.array([-1.0]))
+    for value in (np.nan, np.inf, 1e200):
+        with pytest.raises(ValueError, match="their squares must be finite"):
+            adaptive_scales(SQUARE, SQUARE, np.array([value]))

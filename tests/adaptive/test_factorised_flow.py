@@ -61,3 +61,9 @@ def test_small_steps_of_gradient_descent_follow_the_flow(problem):
 def test_what_cannot_be_integrated_is_refused(features, targets, message):
     with pytest.raises(ValueError, match=message):
         factorised_flow([features], targets, 1.0)
+
+
+@pytest.mark.parametrize("duration", [-1.0, np.nan, np.inf])
+def test_a_flow_lasts_a_finite_time(duration):
+    with pytest.raises(ValueError, match=r"^duration: .*; give a finite number of at least 0"):
+        factorised_flow([np.ones((3, 2, 4))], np.ones(3), duration)

@@ -125,8 +125,9 @@ def test_unit_deviation_keeps_the_mean_ratio(rng):
     assert scaled.mean() / y.mean() == pytest.approx(1 / y.std())
     with pytest.raises(UserError, match="all are equal"):
         synthetic.unit_deviation(np.full(50, 0.10490011715303971))  # of deviation 1e-17
-    with pytest.raises(UserError, match="all are equal"):
-        synthetic.unit_deviation(np.array([1.0, np.nan]))
+    for values in ([1.0, np.nan], []):
+        with pytest.raises(UserError, match="there are none, or some are not finite"):
+            synthetic.unit_deviation(np.array(values))
 
 
 def test_same_stream_same_bytes():

@@ -75,8 +75,15 @@ def test_labels_as_a_column_are_refused():
 
 @pytest.mark.parametrize("shape", [(4, 1), (1,)])
 def test_residuals_are_one_for_each_sample(shape):
-    with pytest.raises(ValueError, match="y: of shape"):
+    with pytest.raises(ValueError, match="x, y: of shapes"):
         velocity_correlation(torch.eye(4), torch.ones(shape), torch.eye(4))
+
+
+def test_inputs_and_kernel_have_a_row_for_each_sample():
+    with pytest.raises(ValueError, match=r"x, y: of shapes \(4,\) and \(4,\)"):
+        velocity_correlation(torch.ones(4), torch.ones(4), torch.eye(4))
+    with pytest.raises(ValueError, match=r"kernel: of shape \(5, 5\) for 4 samples; give \(n, n\)"):
+        velocity_correlation(torch.eye(4), torch.ones(4), torch.eye(5))
 
 
 def test_labels_may_have_another_precision():

@@ -290,6 +290,7 @@ def test_labels_may_have_an_index(study):
         ("my_study.py:build", "no module 'my_study.py' here.*; leave out .py: my_study:build"),
         ("nosuch:f", "model: there is no module 'nosuch' here"),
         ("nosuch.more:f", "model: there is no module 'nosuch.more' here"),
+        ("torch.nn:Linear", "model: torch.nn:Linear cannot be called without arguments"),
     ],
 )
 def test_what_names_no_function_is_one_sentence(study, target, message):
@@ -306,6 +307,23 @@ def test_steps_are_told_by_their_word(tmp_path):
     assert {step: file.name for step, file in found.items()} == dict(
         zip((10, 20, 30), names, strict=True)
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"),
+    [
+        (["Epoch1_loss3.pt", "Epoch2_loss2.pt"], [1, 2]),
+        (["Step100_acc85.pt", "STEP200_acc91.pt"], [100, 200]),
+        (["steps_10_of_500.pt", "steps_20_of_500.pt"], [10, 20]),
+        (["100steps_seed3.pt", "200-Steps-seed3.pt"], [100, 200]),
+        (["epoch3_step100.pt", "epoch4_step200.pt"], [100, 200]),
+    ],
+)
+def test_steps_are_told_by_their_word_however_it_is_written(tmp_path, names, steps):
+    for name in names:
+        (tmp_path / name).touch()
+    found = checkpoints.find_checkpoints(str(tmp_path / "*.pt"))
+    assert {step: file.name for step, file in found.items()} == dict(zip(steps, names, strict=True))
 
 
 def test_what_a_killed_process_left_is_no_checkpoint(tmp_path):

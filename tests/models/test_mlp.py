@@ -57,6 +57,8 @@ def test_without_biases_no_layer_has_one():
     [
         ({"activation": "rely"}, "activation: 'rely' is unknown; did you mean 'relu'"),
         ({"widths": (6, 0)}, "widths: 0; it must be a whole number of at least 1"),
+        ({"widths": (6, 4.5)}, "widths: .*4.5"),
+        ({"widths": ("6",)}, "widths: .*6"),
         ({"layer_scales": [0.1, 1]}, "layer_scales: 2 factors for 3 layers"),
         ({"init": "xavier"}, "init: 'xavier' is unknown"),
     ],

@@ -367,3 +367,30 @@ def test_one_generator_for_batches_and_changes_of_inputs_is_refused_with_a_check
             augment=RandomCropAndFlip(shared),
             checkpoint=saved,
         )
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize(("inputs", "targets"), [(20, 12), (12, 20), (0, 0)])
+def test_each_input_has_one_target(inputs, targets, batch_size):
+    with pytest.raises(ValueError, match=f"x, y: {inputs} inputs and {targets} targets; give"):
+        run(data=(X[:inputs], Y[:targets]), batch_size=batch_size)
+
+
+def test_a_training_that_shares_its_generator_with_an_earlier_one_is_resumed(tmp_path):
+    def both(folder, stop=None):
+        model, batches = new_model(), torch_stream(0, "batches")
+        checkpoints = Checkpoints(folder, "identity", interval=0)
+        for name, steps in (("first", 7), ("second", 6)):
+            saved = TrainingCheckpoint(checkpoints, name)
+            options = {"batches": batches, "batch_size": 6, "checkpoint": saved}
+            probes = [stop] if stop and name == "second" else []
+            run(model, steps, probes=probes, measure_at={3}, **options)
+        return model
+
+    def stop(step, model):
+        raise KeyboardInterrupt
+
+    expected = both(tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        both(tmp_path / "b", stop)
+    assert same(both(tmp_path / "b"), expected)

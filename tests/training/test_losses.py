@@ -88,3 +88,19 @@ def test_accuracy_of_one_output_is_that_of_its_sign():
 def test_accuracy_refuses_targets_that_do_not_fit(y):
     with pytest.raises(ValueError, match="one int64 class index per sample, or targets"):
         accuracy(torch.zeros(3, 2), y)
+
+
+def test_outputs_that_are_no_numbers_are_never_right_and_classes_are_those_of_outputs():
+    f = torch.tensor([[math.nan, 0.0], [2.0, 1.0]])
+    assert accuracy(f, torch.tensor([0, 0])) == 0.5
+    assert accuracy(f[:, :1], torch.tensor([[1.0], [1.0]])) == 0.5
+    for classes in ([0, 2], [-1, 0]):
+        with pytest.raises(
+            ValueError, match=r"accuracy: classes from -?[01] to [02] for 2 outputs"
+        ):
+            accuracy(f, torch.tensor(classes))
+
+
+def test_no_label_is_left_out():
+    with pytest.raises(IndexError):
+        cross_entropy(torch.zeros(2, 3), torch.tensor([-100, 1]))

@@ -232,5 +232,7 @@ def test_adaptive_speeds_favour_the_first_of_the_least_aligned_layers():
         adaptive_speeds([], 4.0)
     with pytest.raises(ValueError, match=r"correlations \[nan, 0.5\]"):
         adaptive_speeds([float("nan"), 0.5], 4.0)
-    with pytest.raises(ValueError, match="s = 0"):
-        adaptive_speeds([1.0], 0.0)
+    assert adaptive_speeds(torch.tensor([0.5, 0.2]), 4.0) == [0.25, 4.0]
+    for s in (0.0, float("inf")):
+        with pytest.raises(ValueError, match=f"s = {s}"):
+            adaptive_speeds([1.0], s)

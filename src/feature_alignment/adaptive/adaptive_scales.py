@@ -52,11 +52,14 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are ours.
 
     Raises:
-        ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative.
+        ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative, NaN or above 1e150.
     """
     d = np.asarray(d, dtype=float)
-    if (d < 0).any():
-        raise ValueError(f"d: {d.min()}; singular values are at least 0.")
+    if not ((d >= 0) & (d < 1e150)).all():  # also for NaN
+        raise ValueError(
+            f"d: {d.min()} to {d.max()}; singular values are at least 0, and their squares must be "
+            "finite."
+        )
     s1, s2 = _scales(first, second, d)
     return Scales(s1, s2, first(s1) + second(s2) + (d / (s1 * s2)) ** 2)
 

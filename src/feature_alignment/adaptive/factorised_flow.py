@@ -6,6 +6,7 @@ are the optimal scales for the penalty ω(s) = s² − 1 − 2 log s: the adapte
 Theorem 2, though B = M⁽²⁾WM⁽¹⁾ does not minimise that problem.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,9 +44,12 @@ def factorised_flow(
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
-        ValueError: if the targets are not (n,), or a value is not finite.
+        ValueError: if the targets are not (n,), a value is not finite, or the duration is negative.
         RuntimeError: if the integration fails.
     """
+    if not 0 <= duration < math.inf:
+        raise ValueError(f"duration: {duration}; give a finite number of at least 0.")
+    targets = np.asarray(targets)
     if any(len(block) != len(targets) for block in features) or targets.ndim != 1:
         raise ValueError(
             f"targets: of shape {targets.shape} for features of {len(features[0])} samples; give "

@@ -151,12 +151,14 @@ def unit_deviation(y: np.ndarray) -> np.ndarray:
     """Divide labels by their standard deviation over all entries, without subtracting their mean.
 
     Raises:
-        UserError: if all labels are equal.
+        UserError: if there is none, one is not finite, or all are equal.
 
     Example:
         >>> unit_deviation(np.array([0.0, 4.0])).tolist()
         [0.0, 2.0]
     """
+    if not np.size(y) or not np.isfinite(y).all():
+        raise UserError("labels: there are none, or some are not finite, so they have no scale.")
     if not np.ptp(y) > 0:  # rounding can give equal labels a nonzero deviation
         raise UserError("labels: all are equal, so they have no scale; take more samples.")
     return y / y.std()

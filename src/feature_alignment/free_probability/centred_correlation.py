@@ -36,12 +36,16 @@ def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
     """
     x = real_tensor("x", x)
     y = real_tensor("y", y, x)
+    _check_data(x, y)
+    label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
+    return {"A": label_weighted @ label_weighted, "B": x.T @ x}
+
+
+def _check_data(x: torch.Tensor, y: torch.Tensor) -> None:
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise ValueError(
             f"x, y: of shapes {tuple(x.shape)} and {tuple(y.shape)}; (n, d) and (n,) are needed."
         )
-    label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
-    return {"A": label_weighted @ label_weighted, "B": x.T @ x}
 
 
 def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
@@ -109,7 +113,7 @@ def velocity_correlation(
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
     Raises:
-        ValueError: if the residuals are not (n,), a matrix is zero, or `square` is of one network.
+        ValueError: if a shape does not fit, a matrix is zero, or `square` is of one network.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -118,10 +122,14 @@ def velocity_correlation(
     """
     x = real_tensor("x", x)
     y = real_tensor("y", y, x)
-    if y.shape != x.shape[:1]:
-        raise ValueError(f"y: of shape {tuple(y.shape)} for {len(x)} samples; give (n,).")
+    kernel = real_tensor("kernel", kernel, x)
+    _check_data(x, y)
+    if kernel.shape != (len(x), len(x)):
+        raise ValueError(
+            f"kernel: of shape {tuple(kernel.shape)} for {len(x)} samples; give (n, n)."
+        )
     weighted = y[:, None] * x  # YX, (n, d)
-    image = real_tensor("kernel", kernel, x) @ weighted
+    image = kernel @ weighted
     if square is None:  # 𝒦² need not be formed
         agop = image.T @ image
     else:

@@ -1,6 +1,7 @@
 """The record of a training from its checkpoints, for `feature-alignment measure`."""
 
 import importlib
+import inspect
 import json
 import logging
 import re
@@ -27,7 +28,7 @@ FILES = "checkpoints.json"
 _EXTRA = "_extra_state"  # suffix of a module's custom state, which can be anything
 _COUNTS = ("step", "iter(?:ation)?", "epoch")
 """Words before a step number, the surest first; other numbers may be an accuracy or of a model."""
-_IN_FOLDER = re.compile(r"^(?:.*(?:checkpoint|ckpt|step|iter|iteration|epoch)\D?)?(\d+)$")
+_IN_FOLDER = re.compile(r"(?i)^(?:.*(?:checkpoint|ckpt|step|iter|iteration|epoch)\D?)?(\d+)$")
 _WRAPPER = re.compile(r"^(module|_orig_mod|model)\.")
 """Prefix that a wrapper adds to the parameter names of the model it contains."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
@@ -176,7 +177,9 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
         name = re.sub(r"(?<=\d),(?=\d{3})", "", name)
         if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
             raise UserError(f"{file}: {short[0]} is not a step in digits; name it as step1000.pt.")
-        counted = (re.findall(rf"{word}\D?(\d+)", name) for word in _COUNTS)
+        patterns = [rf"{word}s?\D?(\d+)" for word in _COUNTS]  # step100, Steps_100
+        patterns += [rf"(\d+)\D?{word}s?(?![a-z])" for word in _COUNTS]  # 100steps
+        counted = (re.findall(pattern, name, re.IGNORECASE) for pattern in patterns)
         numbers = next(filter(None, counted), None) or re.findall(r"\d+", name)
         numbers = numbers or _IN_FOLDER.findall(file.parent.name)
         if not numbers:
@@ -194,7 +197,7 @@ def imported(target: str, option: str) -> Callable[..., Any]:
     """A function given as "module:name"; modules in the working directory are found, too.
 
     Raises:
-        UserError: if there is no such function.
+        UserError: if there is no such function, or it needs arguments.
         ModuleNotFoundError: if the module imports one that is not installed.
     """
     module_name, _, name = target.partition(":")
@@ -218,6 +221,15 @@ def imported(target: str, option: str) -> Callable[..., Any]:
         raise UserError(
             f"{option}: {module_name} has no function {name!r}; {suggestion(name, names)}."
         )
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise UserError(
+            f"{option}: {target} cannot be called without arguments ({error}); give a function "
+            "that can, such as one that makes the arguments."
+        ) from error
+    except ValueError:  # of some built-in functions, the arguments are not known
+        log.debug("%s: the arguments of %s are not known", option, target)
     return function
 
 

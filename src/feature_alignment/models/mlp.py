@@ -55,7 +55,7 @@ class MLP(nn.Module):
         super().__init__()
         check_choice("activation", activation, ACTIVATIONS)
         sizes = [input_dim, *widths, output_dim]
-        check_sizes(input_dim=input_dim, widths=min(sizes), output_dim=output_dim)
+        _check_all(input_dim, widths, output_dim)
         scales = [1.0] * (len(sizes) - 1) if layer_scales is None else list(layer_scales)
         if len(scales) != len(sizes) - 1:
             raise ValueError(
@@ -89,6 +89,12 @@ class MLP(nn.Module):
         return found
 
 
+def _check_all(input_dim: int, widths: Sequence[int], output_dim: int) -> None:
+    check_sizes(input_dim=input_dim, output_dim=output_dim)
+    for width in widths:
+        check_sizes(widths=width)
+
+
 def sequential_mlp(
     input_dim: int, widths: Sequence[int], output_dim: int, generator: torch.Generator, init: str
 ) -> nn.Sequential:
@@ -98,7 +104,11 @@ def sequential_mlp(
     `models.initialisation.new_linear`.
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 (depth 5, width 128).
+
+    Raises:
+        ValueError: if a size is below 1.
     """
+    _check_all(input_dim, widths, output_dim)
     options = {"bias": True, "scheme": init, "generator": generator, "dtype": torch.float32}
     sizes, layers = [input_dim, *widths], [nn.Flatten()]
     for d, k in itertools.pairwise(sizes):
@@ -117,8 +127,9 @@ def small_cnn(
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code (width 16).
 
     Raises:
-        ValueError: if the images are too small for four pooling layers.
+        ValueError: if the images are too small for four pooling layers, or a size is below 1.
     """
+    check_sizes(in_channels=in_channels, width=width, output_dim=output_dim)
     if side < 16:
         raise ValueError(f"side: {side}; four pools need images of at least 16 pixels.")
     options = {"bias": True, "scheme": init, "generator": generator, "dtype": torch.float32}

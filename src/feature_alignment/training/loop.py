@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -89,6 +89,10 @@ def train(
         ValueError: if mini-batches have no generator, a probe changes a parameter, or, with a
             checkpoint, `augment` draws from `batches`.
     """
+    if len(x) != len(y) or not len(x):
+        raise ValueError(
+            f"x, y: {len(x)} inputs and {len(y)} targets; give a target for each, at least one."
+        )
     measured = set(measure_at)
     if outside := sorted(measured.difference(range(steps + 1))):
         raise UserError(
@@ -214,13 +218,15 @@ def _training_pairs(
     drop_incomplete: bool,
     done: int,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    # Endless batches, skipping those of the updates already done.
+    # Endless batches, after those of the updates already done, which are drawn at once: another
+    # training may go on with the generator.
     if batch_size is None or batches is None:
-        while True:
-            yield x, y
-    for index in islice(epoch_batches(len(x), batch_size, batches, drop_incomplete), done, None):
-        index = index.to(x.device)
-        yield x.index_select(0, index), y.index_select(0, index)
+        return repeat((x, y))
+    drawn = epoch_batches(len(x), batch_size, batches, drop_incomplete)
+    for _ in range(done):
+        next(drawn)
+    indices = (index.to(x.device) for index in drawn)
+    return ((x.index_select(0, index), y.index_select(0, index)) for index in indices)
 
 
 def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:

@@ -50,7 +50,8 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             f"cross_entropy: labels of shape {tuple(y.shape)} and type {y.dtype} for outputs "
             f"{tuple(f.shape)}; give one int64 class index per sample."
         )
-    return functional.cross_entropy(f, y)
+    # By default −100 would be left out; this is no label.
+    return functional.cross_entropy(f, y, ignore_index=torch.iinfo(torch.int64).min)
 
 
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -73,10 +74,12 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Share of correctly classified samples: those whose largest output is that of their class.
 
     For outputs f (n, c), y are class indices (n,), int64, or targets (n, c), largest at the class.
-    The prediction of a single output is its sign, for labels −1 or 1; zero is always wrong.
+    The prediction of a single output is its sign, for labels −1 or 1; zero is always wrong, and so
+    are outputs with NaN.
 
     Raises:
-        ValueError: if y is neither, or a label is 0 for a single output.
+        ValueError: if y is neither, a class is not that of an output, or a label is 0 for a single
+            output.
     """
     indices = y.dtype == torch.int64
     if f.ndim != 2 or y.shape != (f.shape[:1] if indices else f.shape):
@@ -88,7 +91,13 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if not y.all():
             raise ValueError("accuracy: a label is 0; for a single output give labels −1 and 1.")
         return (f * y.reshape(f.shape) > 0).double().mean()
-    return (f.argmax(dim=1) == (y if indices else y.argmax(dim=1))).double().mean()
+    if indices and ((y < 0) | (y >= f.shape[1])).any():
+        raise ValueError(
+            f"accuracy: classes from {y.min()} to {y.max()} for {f.shape[1]} outputs; they count "
+            "from 0."
+        )
+    right = f.argmax(dim=1) == (y if indices else y.argmax(dim=1))
+    return (right & ~f.isnan().any(dim=1)).double().mean()  # the largest of NaN is the first
 
 
 def _check_same_shape(f: torch.Tensor, y: torch.Tensor) -> None:

@@ -156,12 +156,14 @@ def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
     Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
     Raises:
-        ValueError: if there is no layer, s is not positive, or a correlation is not a number.
+        ValueError: if there is no layer, s is not positive and finite, or a correlation is not a
+            number.
     """
-    if not correlations or not s > 0 or any(map(math.isnan, correlations)):
+    correlations = list(correlations)
+    if not correlations or not 0 < s < math.inf or any(map(math.isnan, correlations)):
         raise ValueError(
-            f"adaptive speeds: correlations {list(correlations)} and s = {s}; there must be a "
-            "layer, each correlation a number, and s positive."
+            f"adaptive speeds: correlations {correlations} and s = {s}; there must be a layer, "
+            "each correlation a number, and s positive and finite."
         )
     slowest = min(range(len(correlations)), key=correlations.__getitem__)
     return [s if layer == slowest else 1 / s for layer in range(len(correlations))]
