@@ -15,7 +15,7 @@ from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoin
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.loop import CHECK_EVERY, train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.probes import Measurement, Row
+from feature_alignment.training.probes import Measurement, Recorder, Row
 from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import constant_rate, cosine_rate
 
@@ -381,10 +381,13 @@ def test_a_training_that_shares_its_generator_with_an_earlier_one_is_resumed(tmp
         model, batches = new_model(), torch_stream(0, "batches")
         checkpoints = Checkpoints(folder, "identity", interval=0)
         for name, steps in (("first", 7), ("second", 6)):
-            saved = TrainingCheckpoint(checkpoints, name)
-            options = {"batches": batches, "batch_size": 6, "checkpoint": saved}
+            saved, recorder = TrainingCheckpoint(checkpoints, name), Recorder()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+            options = {"batches": batches, "batch_size": 6, "loss": mse, "recorder": recorder}
             probes = [stop] if stop and name == "second" else []
-            run(model, steps, probes=probes, measure_at={3}, **options)
+            options |= {"probes": probes, "measure_at": {3}, "optimizer": optimizer}
+            train(model, X, Y, steps=steps, checkpoint=saved, **options)
+            saved.save(steps, {"model": model, "optimizer": optimizer, "recorder": recorder})
         return model
 
     def stop(step, model):
