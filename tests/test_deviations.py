@@ -24,6 +24,7 @@ def fill(tool, tmp_path):
         (folder / "about.json").write_text(json.dumps(about))
         table = pd.DataFrame({"seed": [0, 0, 1, 1], "step": [0, 1, 0, 1], "metric": "share"})
         table = table.assign(depth=2.0, value=[9.0, 1.0, 9.0, 3.0])
+        table = table[::-1]  # in any order of steps
         table.to_csv(folder / "tables" / "coins_fig1.csv.gz", index=False)
 
     def filled(text):

@@ -462,7 +462,12 @@ def test_what_another_figure_shows_otherwise_is_not_added(two):
 
 @pytest.mark.parametrize(
     ("values", "agrees"),
-    [([1.0, 2.0, 9.0], True), ([1.0 + 1e-12, 2.0, 9.0], True), ([1.0, 2.1, 9.0], False)],
+    [
+        ([1.0, 2.0, 9.0], True),
+        ([1.0 + 1e-12, 2.0, 9.0], True),
+        ([1.0 + 1e-6, 2.0, 9.0], False),
+        ([1.0, 2.1, 9.0], False),
+    ],
 )
 def test_a_run_that_was_made_again_with_more_metrics_is_what_another_figure_shows(
     tmp_path, values, agrees
@@ -626,7 +631,10 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
         )
     both = pd.concat([verdicts, verdicts.assign(verdict="partly").rename(lambda name: f"{name}b")])
     together = evidence_pages.by_quotation(both, dict.fromkeys(both.index, ("paper", "said")))
-    assert "1 statements are decided: of 0 all claims are reproduced or hold, of 1 some" in together
+    assert (
+        "1 statements are decided: of 0 all decided claims are reproduced or hold, of 1 some"
+        in together
+    )
     page = evidence_pages.verdicts_page(found, verdicts)
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page
@@ -634,7 +642,7 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("units", "other", "told"), [(10, False, True), (1, False, False), (10, True, False)]
+    ("units", "other", "told"), [(10, False, True), (1, False, False), (10, True, True)]
 )
 def test_what_more_networks_of_a_smaller_size_decide_is_told(units, other, told):
     def one(name, verdict, units):
@@ -644,9 +652,10 @@ def test_what_more_networks_of_a_smaller_size_decide_is_told(units, other, told)
         return SimpleNamespace(folder=Path(name), claims=claims, again=turned)
 
     sizes = [one("large", "undecided", 1), one("small", "not reproduced", units)]
+    also = "; 1 of them otherwise on another processor" if other else ""
     expected = (
         "\nOf the 1 undecided claims, 1 are decided at a smaller size, by more networks "
-        "(1 not reproduced): [which](docs/verdicts.md#where-sizes-disagree).\n"
+        f"(1 not reproduced{also}): [which](docs/verdicts.md#where-sizes-disagree).\n"
     )
     found = evidence_pages.decided_smaller(sizes, sizes[0].claims)
     assert found == (expected if told else "")
@@ -739,3 +748,16 @@ def test_figures_made_again_are_named_by_the_shorter_list():
     assert "Made again (all figures but `fig4`) on a" in evidence_pages._again(most, every)
     few = {**told, "figures": every[:1]}
     assert "Made again (`fig1`) on a" in evidence_pages._again(few, every)
+
+
+def test_a_result_made_without_git_is_refused(made):
+    made.dirty = None  # what `git_state` says where there is no repository
+    with pytest.raises(UserError, match="by a checkout with changes of its own, by none"):
+        packed(made.finish())
+
+
+@pytest.mark.parametrize("dirty", [True, None])
+def test_verdicts_are_remade_by_a_clean_checkout_alone(monkeypatch, dirty):
+    monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": dirty})
+    with pytest.raises(UserError, match="has changes of its own"):
+        from_tables._commit()

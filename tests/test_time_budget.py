@@ -1,5 +1,6 @@
 """Which runs are packed and merged, told by files in the place of runs; see tests/workflow, too."""
 
+import dataclasses
 import fcntl
 import json
 from pathlib import Path
@@ -247,3 +248,14 @@ def test_a_pack_that_cannot_be_written_is_told_with_what_is_kept(tool, smoke_pla
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--pack: .*: cannot be written .* in results/smoke: give"):
         tool.pack(smoke_plan, tmp_path / "file" / "pack.tar.gz")
+
+
+def test_figures_are_ordered_by_the_papers_claims_per_minute(tool, smoke_plan, monkeypatch):
+    one, other = smoke_plan.figures[:2]
+    base = smoke_plan.claims[0].but(lowest_preset="smoke")
+    ours = [base.but(figure=one, kind="ours")] * 9
+    plan = dataclasses.replace(
+        smoke_plan, figures=(one, other), claims=(*ours, base.but(figure=other, kind="number"))
+    )
+    monkeypatch.setattr(tool, "unfinished", lambda plan, figure: [RUN])
+    assert tool.in_order(plan, []) == [other, one]

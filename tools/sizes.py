@@ -44,6 +44,12 @@ class Size:
         """How many units agree."""
         return f"{self.row['agreeing']:.0f} of {self.row['units']:.0f}"
 
+    @property
+    def values(self) -> np.ndarray:
+        """The values by seed, or the only one."""
+        by_seed = self.row["by_seed"]
+        return np.array(by_seed.split() if isinstance(by_seed, str) else [self.row["ours"]], float)
+
     def __str__(self) -> str:
         votes = f"; {self.votes}" if self.counted else ""
         ours = measured_text(*self.row[TOLD])
@@ -71,7 +77,7 @@ def differ(one: Size, other: Size) -> bool:
         votes = [[s.row["agreeing"], s.row["units"] - s.row["agreeing"]] for s in sizes]
         if fisher_exact(votes).pvalue <= CHANCE:
             return True
-    few, many = sorted((np.array(size.row["by_seed"].split(), float) for size in sizes), key=len)
+    few, many = sorted((size.values for size in sizes), key=len)
     if len(many) == 1 or max(np.ptp(few), np.ptp(many)) == 0:
         return bool(few[0] != many[0])
     if len(few) == 1:

@@ -397,3 +397,13 @@ def test_a_training_that_shares_its_generator_with_an_earlier_one_is_resumed(tmp
     with pytest.raises(KeyboardInterrupt):
         both(tmp_path / "b", stop)
     assert same(both(tmp_path / "b"), expected)
+
+
+def test_a_probe_must_not_change_parameters_by_the_least():
+    def probe(step, model):
+        with torch.no_grad():
+            model.layers[0].weight.mul_(1 + 1e-6)
+        return Measurement()
+
+    with pytest.raises(ValueError, match=r"changed the parameter 'layers\.0\.weight'"):
+        run(measure_at=[0], probes=[probe])

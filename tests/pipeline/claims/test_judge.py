@@ -74,3 +74,10 @@ def test_a_claim_whose_rows_are_not_there_is_told_on_the_screen(judged, tmp_path
     caplog.clear()
     judged(changed=["width = 8"])  # which can leave rows out
     assert not caplog.text
+
+
+def test_verdicts_are_written_to_six_digits(judged, tmp_path):
+    frame = pd.read_csv(tmp_path / "example2030_fig1.csv")
+    frame.assign(value=0.49876543).to_csv(tmp_path / "example2030_fig1.csv", index=False)
+    judged()
+    assert pd.read_csv(tmp_path / "claims.csv")["ours"].tolist() == [0.498765]

@@ -257,3 +257,11 @@ def test_seeds_that_a_universe_leaves_out_are_missing_rows(table):
     chosen = claim(select=LAST, relative_to={"step": 0}, combine="difference")
     with pytest.raises(MissingRowsError, match="same seeds"):
         claim_values(chosen, rows)
+
+
+def test_a_network_that_diverged_is_marked_for_every_split():
+    table = {"seed": [0, 0, 1], "draw": [0, 1, 0], "split": "test", "metric": "number", "value": 1}
+    mark = {"seed": [1], "draw": 0, "split": "train", "metric": "diverged_after", "value": 0}
+    both = pd.concat(map(pd.DataFrame, (table, mark)))
+    chosen = claim(over="draw", select={"metric": "number", "split": "test"})
+    assert len(claim_values(chosen, both)) == 3

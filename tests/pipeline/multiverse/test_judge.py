@@ -176,3 +176,28 @@ def test_equal_fractions_of_other_levels_are_ties():
     wide = np.array([[1.0] * 10 + [0.0] * 4 + [0.0] * 5])  # 10 of 14 and 0 of 5
     narrow = np.array([[1.0] * 6 + [0.0] + [1.0] + [0.0] * 6])  # 6 of 7 and 1 of 7
     assert judge._differences(wide, many) == judge._differences(narrow, few) == round(5 / 7, 12)
+
+
+def test_a_task_is_learnt_if_every_seed_has_learnt_it():
+    rows = [{"seed": seed, "step": 1, "metric": "accuracy", "value": seed} for seed in (0, 1)]
+    universe = Finished(0, {}, {"somebody2020_fig1": pd.DataFrame(rows)}, {})
+    learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, least=0.8, why="x")
+    assert _status(universe, learnt) == "not learnt"
+
+
+def test_what_always_holds_hangs_on_nothing():
+    row = summed(lambda levels: 1.0)
+    assert (row["difference"], row["p_value"]) == (0, 1)
+
+
+def test_many_settings_are_no_advantage():
+    def mostly(levels):  # holds in 7 of 8 where a is 1, in 3 of 8 where it is 0
+        others = levels["b"] + levels["c"] + levels["d"]
+        held = others != "000" if levels["a"] == "1" else others in ("011", "101", "110")
+        return float(held)
+
+    table, _ = judged(mostly)
+    alone, among = (judge._hangs_on(table, settings) for settings in (("a",), SETTINGS))
+    assert alone["setting"] == among["setting"] == "a"
+    assert alone["difference"] == among["difference"] == 0.5
+    assert among["p_value"] > 1.5 * alone["p_value"]

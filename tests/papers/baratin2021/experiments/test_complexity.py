@@ -4,6 +4,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.papers.baratin2021.experiments import complexity
 from feature_alignment.papers.baratin2021.experiments.complexity import run_seed
 from feature_alignment.papers.baratin2021.parameters import Complexity
 from feature_alignment.pipeline.run import SeedRun
@@ -91,3 +92,16 @@ def test_the_loss_is_looked_at_every_few_updates(dataset):
     assert len(steps) == 1
     assert 0 < min(steps) < 400
     assert min(steps) % 7 == 0
+
+
+def test_weights_and_trace_are_compared_with_those_before_training(dataset, monkeypatch):
+    def recorded(*given, own=complexity._trace):
+        traces.append(own(*given))
+        return traces[-1]
+
+    traces = []
+    monkeypatch.setattr(complexity, "_trace", recorded)
+    found = measured(dataset, max_steps=20)
+    assert found["train", "tangent_trace_ratio"] == pytest.approx(traces[-1] / traces[0])
+    assert traces[-1] > 1.01 * traces[0]
+    assert 0 < found["train", "distance_from_start"] <= found["train", "path_length"]

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from feature_alignment.data.synthetic import grid
+from feature_alignment.data.synthetic import disk_labels, grid
+from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.eigenfunctions import Eigenfunctions
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.experiments import disk
 from feature_alignment.papers.baratin2021.experiments.disk import (
     _decay,
@@ -86,3 +88,13 @@ def test_test_points_are_others_than_those_trained_on(monkeypatch):
     train, test = (x for x, _ in seen[0]["evaluate_on"].values())
     assert (len(train), len(test)) == (20, 8)
     assert torch.cdist(test.double(), train.double()).min() > 1e-6
+
+
+def test_the_largest_eigenvalue_does_not_grow_with_the_grid():
+    found = []
+    for m in (10, 20):
+        points, model = grid(m), MLP(2, [8], 1, "relu", True, torch_stream(0, "init"))
+        p, labels = Disk(grid=m), disk_labels(points)
+        rows = disk._decompose(p, torch.tensor(points), labels, 0, model).rows
+        found += [row.value for row in rows if row.metric == "largest_eigenvalue"]
+    assert found[1] == pytest.approx(found[0], rel=0.3)

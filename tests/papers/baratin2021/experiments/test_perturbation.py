@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from feature_alignment.data.canonical import Dataset
+from feature_alignment.papers.baratin2021.experiments import perturbation
 from feature_alignment.papers.baratin2021.experiments.perturbation import perturb, run_seed
 from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -102,3 +103,41 @@ def test_the_network_is_perturbed_before_and_after_training():
         "test",
         "fresh",
     }
+
+
+def test_fresh_images_are_others_than_those_on_which_directions_are_found(monkeypatch):
+    seen = []
+    monkeypatch.setattr(perturbation, "perturb", lambda run, model, images, *_: seen.append(images))
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
+    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
+    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
+    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
+    run_seed(seed_run(datasets=datasets, batch_size=20, epochs=1, **sizes))
+    for images in seen:
+        test, fresh = (images[split].flatten(1) for split in ("test", "fresh"))
+        assert (len(test), len(fresh)) == (6, 6)
+        assert torch.cdist(test, fresh).min() > 1
+
+
+def test_random_directions_are_the_same_at_every_step():
+    x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model, result = nn.Linear(5, 2, bias=False).double(), SeedResult()
+    for step in (0, 7):
+        perturb(seed_run(directions=3, perturbation=0.01), model, {"test": x}, step, result)
+    first, last = (values(result, "output_change", direction="random", step=t) for t in (0, 7))
+    assert first == last
+
+
+def test_training_is_by_batches_for_as_many_epochs_as_asked_for(monkeypatch):
+    seen = []
+    monkeypatch.setattr(perturbation, "perturb", lambda *_: None)
+    monkeypatch.setattr(perturbation, "train", lambda *_, **given: seen.append(given) or 1 / 0)
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
+    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
+    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
+    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
+    with pytest.raises(ZeroDivisionError):
+        run_seed(seed_run(datasets=datasets, batch_size=16, epochs=3, **sizes))
+    assert (seen[0]["batch_size"], seen[0]["steps"]) == (16, 9)

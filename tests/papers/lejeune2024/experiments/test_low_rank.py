@@ -161,3 +161,53 @@ def test_gaussian_inputs_have_norm_one_and_targets_variance_one_of_a_single_inde
     values = torch.linalg.eigvalsh(second)
     assert values[-1].item() == pytest.approx(2**0.5, rel=0.1)
     assert values[:-1].abs().max() < 0.1
+
+
+def test_digits_are_tested_on_test_images(dataset):
+    p = PARAMETERS.but(task="digits")
+    run = SeedRun(0, p, torch.device("cpu"), {"dataset": dataset})
+    x, _, x_test, _ = low_rank._digits(run)
+    for split, drawn in (("train", x), ("test", x_test)):
+        every, _ = low_rank.two_digits(run, split, 50)
+        assert torch.cdist(drawn, every).min(dim=1).values.max() < 1e-6
+
+
+def test_errors_are_relative_to_that_of_the_mean():
+    y = torch.tensor([[7.0], [8.0], [9.0]])
+    assert low_rank._nmse(torch.full((3, 1), 8.0), y) == pytest.approx(1)
+
+
+def test_the_initial_kernel_is_compared_with_the_change_of_the_outputs():
+    generator = torch.Generator().manual_seed(0)
+    network, result = sequential_mlp(3, [8], 1, generator, "kaiming"), SeedResult()
+    x, y = torch.randn(5, 3, generator=generator), torch.randn(5, 1, generator=generator)
+    low_rank._solve(network, result, low_rank._Task(x, y, x, y), "solver", structure="none")
+    change = (y - network(x)).detach().double()
+    kernel = low_rank.tangent_kernel(network, x).total.double()
+    expected = change.T @ kernel @ change / kernel.norm() / change.square().sum()
+    found = {row["metric"]: row["value"] for row in result.rows}
+    assert found["initial_label_similarity"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_trained_network_is_measured_by_its_change():
+    generator = torch.Generator().manual_seed(0)
+    network, result = sequential_mlp(3, [8], 1, generator, "kaiming"), SeedResult()
+    x, y = torch.randn(6, 3, generator=generator), torch.randn(6, 1, generator=generator)
+    before = network[1].weight.detach().clone()
+    run = SeedRun(0, PARAMETERS.but(epochs=1), torch.device("cpu"))
+    low_rank._train(run, network, low_rank._Task(x, y, x, y), "full", result)
+    change = (network[1].weight.detach() - before).double()
+    assert result.arrays["full/1"] == pytest.approx(torch.linalg.svdvals(change).numpy())
+
+
+def test_noise_is_drawn_from_a_stream_of_its_own(monkeypatch):
+    def recorded(run, name, own=SeedRun.torch_stream):
+        names.append(name)
+        return own(run, name)
+
+    names = []
+    monkeypatch.setattr(SeedRun, "torch_stream", recorded)
+    monkeypatch.setattr(low_rank, "_solve", lambda *_, **options: 1.0)
+    monkeypatch.setattr(low_rank, "_train", lambda *_: None)
+    low_rank.run_seed(SeedRun(0, PARAMETERS, torch.device("cpu")))
+    assert names == ["init", "noise"]

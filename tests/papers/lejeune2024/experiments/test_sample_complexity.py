@@ -182,3 +182,24 @@ def test_random_streams_go_on_from_a_saved_course():
     course.load_state_dict(state)
     assert all(map(torch.equal, drawn, (torch.rand(3, generator=s) for s in streams.values())))
     assert course.errors == [0.5]
+
+
+def test_the_samples_of_a_smaller_size_are_among_those_of_a_larger_one(dataset, monkeypatch):
+    def recorded(model, x, *given, own=train, **options):
+        drawn[len(x)] = {image.numpy().tobytes() for image in x}
+        return own(model, x, *given, **options)
+
+    drawn = {}
+    monkeypatch.setattr(sample_complexity, "train", recorded)
+    run(dataset, max_epochs=1)
+    assert list(map(len, drawn.values())) == [25, 50]
+    assert drawn[25] < drawn[50]
+
+
+def test_normalised_images_have_mean_0_and_variance_1(dataset):
+    p = PARAMETERS.but(normalisation="unit-variance")
+    cpu = torch.device("cpu")
+    x, _ = sample_complexity._tensors(SeedRun(0, p, cpu), *dataset.split("train"))
+    variance, mean = torch.var_mean(x, dim=(1, 2, 3))
+    torch.testing.assert_close(mean, torch.zeros(200), atol=1e-5, rtol=0)
+    torch.testing.assert_close(variance, torch.ones(200))

@@ -145,3 +145,17 @@ def test_the_adapted_kernel_has_the_points_asked_for(monkeypatch):
     monkeypatch.setattr(runs, "AdaptedKernelProbe", recorded)
     rows(path_points=3)
     assert seen[0]["points"] == 3
+
+
+def test_kernels_of_the_transformer_are_those_of_the_last_character_and_what_follows(monkeypatch):
+    def recorded(batches, *, own=runs.TangentKernelProbe, **options):
+        seen.append((batches["train"].y, options["output"]))
+        return own(batches, **options)
+
+    seen = []
+    monkeypatch.setattr(runs, "TangentKernelProbe", recorded)
+    rows(network="gpt", steps=4)
+    (labels, output), logits = seen[0], torch.arange(24.0).reshape(2, 3, 4)
+    _, y = text_task(seed_run(network="gpt")).splits["train"]
+    assert torch.equal(labels.argmax(dim=1), y[:6, -1])
+    assert torch.equal(output(logits), logits[:, 2])
