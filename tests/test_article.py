@@ -133,6 +133,14 @@ def test_a_misprint_that_the_article_passes_over_is_a_fault(ask, evidence):
     assert found["erratum|example2030.a"] == ["eq. 1", "a", "2; below 10⁻⁹"]
 
 
+def test_a_failure_of_mathematics_that_the_article_passes_over_is_a_fault(ask, evidence):
+    evidence("quick", claim("a", "fails", kind="mathematics"), claim("b", "not reproduced"))
+    assert ask("")[1] == [
+        "example2030.a: came out as 'fails' (quick), and the article does not name it."
+    ]
+    assert not ask('#when("fails", "example2030.a")[So.]')[1]
+
+
 def test_the_abstract_states_no_outcome_without_a_tie(ask, evidence):
     evidence("quick", claim("a", "reproduced"))
     said = "#abstract[\n  Coins.\n  {}\n]\n"

@@ -94,3 +94,17 @@ def test_what_is_wrong_with_a_mark_is_one_sentence(fill, text, fault):
     assert after == text
     assert len(faults) == 1
     assert fault in faults[0]
+
+
+@pytest.mark.usefixtures("fill")
+def test_a_text_that_is_not_current_is_told_and_left_as_it_is(tool, tmp_path, monkeypatch, capsys):
+    text = tmp_path / "checkout" / "README.md"
+    text.parent.mkdir()
+    text.write_text("<!--verdict coins.fig1.heads-->partly<!---->\n")
+    monkeypatch.setattr(tool, "ROOT", text.parent)
+    monkeypatch.setattr(tool, "EVIDENCE", tmp_path)
+    assert tool.main(["--check"]) == 1
+    assert capsys.readouterr().err.startswith("README.md: is not current; run python tools/dev")
+    assert "partly" in text.read_text()
+    assert (tool.main([]), tool.main(["--check"])) == (0, 0)
+    assert "reproduced" in text.read_text()

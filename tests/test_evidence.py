@@ -144,6 +144,28 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(made):
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
 
 
+def test_runs_are_told_with_their_files_and_machines_and_their_hours_are_added(made):
+    made.finish()
+    other = shutil.copytree(made.run, made.run.with_name("bent"))
+    (other / "arrays.npz").write_bytes(b"other arrays")
+    outputs, spec = (
+        [other / "metrics.csv", other / "arrays.npz"],
+        {"experiment": made.run.parts[-2]},
+    )
+    made.record(other / "provenance.json", spec, outputs, earlier_machines=["fingers"])
+    drawn = made.figures / f"{FIGURE}.provenance.json"
+    record = json.loads(drawn.read_text())
+    record["spec"]["points"].append({**spec, "name": "bent"})
+    drawn.write_text(json.dumps(record))
+    found = Packed(packed(made))
+    assert found.runs["point"].tolist() == ["bent", "fair"]
+    assert found.runs["device"].tolist() == ["fingers and abacus", "abacus"]
+    for file, column in (("metrics.csv", "metrics_sha256"), ("arrays.npz", "arrays_sha256")):
+        assert found.runs[column].tolist() == [sha256_of(at / file) for at in (other, made.run)]
+    assert found.about["devices"] == ["abacus", "fingers and abacus"]
+    assert found.about["run_hours"] == 1.0
+
+
 def test_figures_of_other_runs_than_are_there_are_refused(made):
     drawn = made.figures / f"{FIGURE}.provenance.json"
     run = made.run.relative_to(made.results).as_posix()
@@ -305,6 +327,18 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tmp_path):
     elsewhere = shutil.copytree(packed(other), tmp_path / "elsewhere")
     assert packing.confirm("quick", elsewhere, folder) == differ
     assert json.loads((folder / AGAIN).read_text()) == told
+
+
+def test_a_value_that_is_missing_both_times_does_not_differ(tmp_path):
+    first, again = (Made(tmp_path / folder) for folder in ("first", "again"))
+    for made in (first, again):
+        claims = pd.read_csv(made.claims)
+        more = [claims, claims.assign(id="example2030.fig1.b", ours=None)]
+        pd.concat(more).to_csv(made.claims, index=False)
+    folder = packed(first.finish())
+    assert packing.confirm("quick", again.finish().at, folder) == {}
+    (told,) = json.loads((folder / AGAIN).read_text())
+    assert (told["claims"], told["values_that_differ"]) == (2, 0)
 
 
 def test_some_figures_made_again_are_compared_by_themselves(two):
@@ -718,6 +752,20 @@ def test_the_packed_verdicts_are_those_of_the_packed_tables(tmp_path, monkeypatc
     assert from_tables.judge(packed) == []
     assert Packed(packed.folder).rows.equals(before.loc[Packed(packed.folder).rows.index])
     assert Packed(packed.folder).about["judged"] == "c" * 40
+
+
+def test_another_value_is_told_also_where_the_verdict_stays(tmp_path, monkeypatch):
+    left_out = shutil.ignore_patterns("*.png")
+    folder, figure = tmp_path / "workstation", "baratin2021_fig3"
+    packed = Packed(shutil.copytree(EVIDENCE / "workstation", folder, ignore=left_out))
+    about = packed.about | {"figures": {figure: packed.about["figures"][figure]}}
+    (folder / "about.json").write_text(json.dumps(about))
+    rows = packed.rows[packed.rows["figure"] == figure]
+    name = rows.index[rows["ours"] != ""][0]
+    rows.assign(ours=rows["ours"].mask(rows.index == name, "9")).to_csv(folder / "claims.csv")
+    monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
+    verdict, ours = rows.loc[name, ["verdict", "ours"]]
+    assert from_tables.judge(Packed(folder)) == [f"{name}: {verdict} (9), now {verdict} ({ours})"]
 
 
 def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):

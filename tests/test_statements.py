@@ -25,6 +25,17 @@ def test_the_page_in_docs_is_current(tool, capsys):
     assert tool.main(["--check"]) == 0, capsys.readouterr().err
 
 
+def test_a_page_that_is_not_current_is_told_and_left_as_it_is(tool, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "coverage.md"
+    page.write_text("Of last year.")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool, "PAGE", page)
+    assert tool.main(["--check"]) == 1
+    assert capsys.readouterr().err.startswith("coverage.md: not current; run python tools/stat")
+    assert page.read_text() == "Of last year."
+    assert (tool.main([]), tool.main(["--check"])) == (0, 0)
+
+
 def test_statements_have_their_claims_or_a_reason(tool, paper):
     page = tool.coverage(paper)
     assert "3 statements, 2 of them judged, by 3 claims." in page

@@ -259,3 +259,13 @@ def test_figures_are_ordered_by_the_papers_claims_per_minute(tool, smoke_plan, m
     )
     monkeypatch.setattr(tool, "unfinished", lambda plan, figure: [RUN])
     assert tool.in_order(plan, []) == [other, one]
+
+
+def test_claims_that_are_judged_at_larger_sizes_alone_do_not_count(tool, smoke_plan, monkeypatch):
+    one, other = smoke_plan.figures[:2]
+    base = smoke_plan.claims[0].but(kind="number")
+    later = [base.but(figure=one, lowest_preset="quick")] * 9
+    claims = (*later, base.but(figure=other, lowest_preset="smoke"))
+    plan = dataclasses.replace(smoke_plan, figures=(one, other), claims=claims)
+    monkeypatch.setattr(tool, "unfinished", lambda plan, figure: [RUN])
+    assert tool.in_order(plan, []) == [other, one]

@@ -426,3 +426,12 @@ def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
 def test_chunks_of_no_sample_are_refused(size):
     with pytest.raises(ValueError, match=f"^chunk_size: {size}; it must be a whole number of at"):
         complexity.fisher_rao_norm(network(), torch.ones(4, 3), torch.zeros(4), size)
+
+
+def test_classes_of_tokens_have_no_fisher_rao_norm():
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 5))
+    tokens, y = torch.arange(6).reshape(2, 3), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"one class number for each sample, for outputs of shape"):
+        complexity.fisher_rao_norm(model, tokens, y)
+    last = complexity.fisher_rao_norm(model, tokens, y, output=lambda f: f[:, -1])
+    assert last == pytest.approx(complexity.fisher_rao_norm(model, tokens[:, -1], y))

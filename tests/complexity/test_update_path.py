@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import feature_alignment as fa
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace
@@ -160,3 +161,47 @@ def test_updates_of_half_precision_are_squared_in_double(size):
 def test_a_trace_that_is_no_function_is_refused():
     with pytest.raises(ValueError, match="trace: a float; give a function of the model"):
         UpdatePath(nn.Linear(1, 1), 3.0)
+
+
+def test_an_earlier_checkpoint_does_not_change_the_path():
+    model = nn.Linear(2, 1, bias=False)
+    monitor = fa.Monitor(model, torch.eye(2), measure="path", every=100)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def update(step):
+        with torch.no_grad():
+            model.weight += 1
+        monitor.step(step)
+
+    for step in (1, 2, 3):
+        update(step)
+    late = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(start)
+    monitor.measure(2)
+    model.load_state_dict(late)
+    update(4)
+    monitor.measure(4)
+    rows = monitor.frame().query("metric == 'path_length'").set_index("step")["value"]
+    assert rows.index.tolist() == [0, 4]
+    assert rows[4] == pytest.approx(4 * 2**0.5)
+    what = "the path at step 2 is not known once later updates have been reported"
+    assert monitor.problems == [(2, what)]
+
+
+def test_a_parameter_of_another_shape_has_no_path():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    path = UpdatePath(model, lambda model: 1.0)
+    state = path.state_dict()
+    model[1] = nn.Linear(2, 3)
+    with pytest.raises(ValueError, match=r"'1.weight' has the shape \(3, 2\), and had \(1, 2\)"):
+        path.add(model)
+    with pytest.raises(ValueError, match=r"'1.weight' has the shape \(1, 2\), and had \(3, 2\)"):
+        UpdatePath(model, lambda model: 1.0).load_state_dict(state)
+
+
+@pytest.mark.parametrize("value", [None, torch.ones(2), "1"])
+def test_a_trace_is_a_number(value):
+    with pytest.raises(
+        ValueError, match=r"trace: it returned: a .*; give a function that returns a"
+    ):
+        UpdatePath(nn.Linear(2, 1), lambda model: value)

@@ -1101,3 +1101,49 @@ def test_a_single_output_has_no_classes():
     model, counts = nn.Linear(2, 1), torch.arange(15).view(5, 3)
     frames = [fa.Monitor(model, x, y, measure="kernel").frame() for y in (counts, counts.float())]
     pd.testing.assert_frame_equal(*frames)
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ({"loss": nn.CrossEntropyLoss()}, {"loss": nn.CrossEntropyLoss(label_smoothing=0.9)}),
+        (
+            {"loss": nn.CrossEntropyLoss(torch.ones(2))},
+            {"loss": nn.CrossEntropyLoss(torch.tensor([9.0, 1.0]))},
+        ),
+        (
+            {"loss": functools.partial(nn.functional.cross_entropy, label_smoothing=0.5)},
+            {"loss": functools.partial(nn.functional.cross_entropy)},
+        ),
+        (
+            {"output": functools.partial(torch.mul, other=1.0)},
+            {"output": functools.partial(torch.narrow, dim=1, start=0, length=2)},
+        ),
+    ],
+)
+def test_settings_of_losses_and_outputs_count(data, first, again):
+    options = {"measure": ("kernel",), "every": 1}
+    state = fa.Monitor(network(), *data, **first, **options).state_dict()
+    assert fa.Monitor(network(), *data, **copy.deepcopy(first), **options, state=state)
+    with pytest.raises(ValueError, match="state: it is a record on other samples or labels"):
+        fa.Monitor(network(), *data, **again, **options, state=state)
+
+
+@pytest.mark.parametrize("every", ["", b"geometric", "often"])
+def test_steps_are_no_other_words_than_geometric(data, every):
+    with pytest.raises(ValueError, match=r"every: .*; give a whole number, steps, or 'geometric'"):
+        fa.Monitor(network(), *data, every=every)
+
+
+def test_what_is_measured_is_named_or_a_probe(data):
+    with pytest.raises(ValueError, match="measure: found 3; give names or probes"):
+        fa.Monitor(network(), *data, measure=["kernel", 3])
+
+
+def test_a_record_is_saved_in_a_folder(data, tmp_path):
+    monitor = fa.Monitor(network(), *data, measure=("kernel",))
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"folder: .*file is a file; give another"):
+        monitor.save(tmp_path / "file" / "record")
+    with pytest.raises(ValueError, match="folder: a NoneType; give the path of a folder"):
+        monitor.save(None)

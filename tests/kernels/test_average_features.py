@@ -207,3 +207,8 @@ def test_parameters_that_diverged_are_refused():
     end = {name: value * float("nan") for name, value in start.items()}
     with pytest.raises(ValueError, match=r"end: .* not finite"):
         adapted_kernel(model, start, end, torch.ones(3, 3, dtype=torch.float64), 5)
+
+
+def test_a_change_that_is_not_finite_has_no_label_kernel():
+    with pytest.raises(ValueError, match="change: it has entries that are not finite"):
+        label_kernel(torch.tensor([[1.0], [float("nan")]]))

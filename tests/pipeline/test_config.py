@@ -127,6 +127,12 @@ def test_later_settings_win(root):
     assert user.but(steps=20) == preset
 
 
+def test_a_preset_in_the_place_of_the_users_makes_the_result_of_its_own_name(root):
+    user = {"preset": "quick", "name": "mine"}
+    assert resolve_config(user, root / "workflow").result == "mine"
+    assert resolve_config(user, root / "workflow", preset="smoke").result == "smoke"
+
+
 class Nested(Section):
     """A section whose schedule has other defaults than the schedule's own."""
 

@@ -154,6 +154,32 @@ def test_a_figure_tells_what_of_its_settings_is_not_the_presets(root):
     assert plan.selection_spec(["example2030_fig1"])["name"] == "short"
 
 
+def test_changed_settings_of_several_experiments_of_a_figure_are_told_with_their_experiments(root):
+    own = {f"beaglehole2024_{name}": {"epochs": 7} for name in ("image_mlp", "image_vgg")}
+    plan = planned(root, experiments=own)
+    changed = {
+        name: plan.figure_spec(f"beaglehole2024_{name}")["changed"] for name in ("fig2", "fig13")
+    }
+    assert changed["fig2"] == [f"{name}.epochs = 7" for name in own]
+    assert changed["fig13"] == ["epochs = 7"]  # of which it shows one
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"device": "cpu"}, "device = cpu"),
+        ({"threads": 2}, "threads = 2"),
+        ({"datasets": {"mnist": {"source": "torchvision"}}}, "datasets.mnist.source = torchvision"),
+    ],
+)
+def test_a_setting_outside_of_the_experiments_is_a_change_and_changes_no_figure(
+    root, settings, told
+):
+    plan = planned(root, **settings)
+    assert [str(change) for change in plan.changes] == [told]
+    assert not plan.changed_figures
+
+
 def test_a_preset_and_what_repeats_it_are_not_changed(root, smoke_config):
     same = smoke_config.experiments.example2030_descent.steps
     plan = planned(root, experiments={"example2030_descent": {"steps": same}})

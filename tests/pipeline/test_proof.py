@@ -90,6 +90,17 @@ def test_what_was_made_from_files_that_are_others_or_gone_by_now_is_told(result)
         verify("mine")
 
 
+def test_a_comparison_stays_whole_when_other_figures_are_selected(result):
+    home, name = result.parents[1], "results/mine/selected/claims.csv"
+    for folder, told in (("selected", {}), ("compare", {name: "of an earlier selection"})):
+        file = home / folder / "claims.csv"
+        file.parent.mkdir()
+        file.write_text("id\n")
+        record = {"outputs": {file.name: sha256_of(file)}, "inputs": told}
+        (file.parent / "claims.provenance.json").write_text(json.dumps(record))
+    assert verify("mine") == 4
+
+
 def test_files_that_no_job_speaks_for_are_told(result):
     (result / "one" / "provenance.json").unlink()
     (result / "two" / ".unfinished.csv").touch()

@@ -55,3 +55,9 @@ def test_in_a_hook_of_another_repository_the_own_checkout_is_told(monkeypatch, t
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
     assert provenance.git_state() == alone
     assert alone["dirty"] is False
+
+
+def test_elapsed_and_working_time_are_told_apart():
+    told = provenance.provenance(10.00049, 2.5, {"training": 7.25})
+    assert (told["wall_seconds"], told["cpu_seconds"]) == (10.0, 2.5)
+    assert told["seconds_by_part"] == {"training": 7.25}

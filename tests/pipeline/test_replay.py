@@ -123,6 +123,13 @@ def test_an_array_with_what_is_no_number_differs_by_its_numbers(tmp_path, array,
     assert found[["quantity", "relative_difference"]].to_numpy().tolist() == [["seed0/kernel", gap]]
 
 
+def test_a_difference_is_relative_to_the_largest_number_of_both(tmp_path):
+    record(tmp_path / "old", array=(1.0, 2.0))
+    record(tmp_path / "new", array=(1.0, 4.0))
+    found, _ = compared(tmp_path)
+    assert found["relative_difference"].tolist() == [0.5]
+
+
 def test_the_sample_is_of_what_is_finished_and_repeats(tmp_path, monkeypatch, smoke_plan):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="results/smoke/runs has no finished run with these"):

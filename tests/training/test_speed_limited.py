@@ -226,6 +226,14 @@ def test_a_layer_is_a_module_with_parameters_and_shared_ones_count_once():
         groups_by_layer(tied, {"c": 1.0})
 
 
+def test_speeds_are_several():
+    optimizer = SpeedLimited(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    with pytest.raises(
+        ValueError, match="speeds: a float; give one speed for each parameter group"
+    ):
+        optimizer.set_speeds(2.0)
+
+
 def test_adaptive_speeds_favour_the_first_of_the_least_aligned_layers():
     assert adaptive_speeds([0.5, 0.2, 0.2], 4.0) == [0.25, 4.0, 0.25]
     with pytest.raises(ValueError, match="there must be a layer"):

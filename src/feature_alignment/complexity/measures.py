@@ -18,10 +18,10 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.errors import check_kind, check_whole, shortened
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.model_function import OutputChoice
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, outputs_of
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
-from feature_alignment.gradients.samples import ModelInput, as_samples
+from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.training.evaluation import evaluation_mode
 
@@ -218,8 +218,8 @@ def fisher_rao_norm(
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
 
     Raises:
-        ValueError: if there is no sample, the labels are not one class number per sample, or
-            `chunk_size` is not a positive whole number.
+        ValueError: if there is no sample, the labels are not one class number per sample, the
+            outputs have several axes, or `chunk_size` is not a positive whole number.
     """
     samples, labels = as_samples(x, inputs, input_like(model)), real_tensor("y", y)
     if len(samples) != len(labels):
@@ -231,11 +231,25 @@ def fisher_rao_norm(
     with evaluation_mode(model):
         for span in spans(len(samples), chunk_size):
             jacobian = Jacobian(model, samples[span], output=output)
+            if not along:
+                _refuse_several_axes(model, samples[:1], output)
             classes = _class_numbers(labels[span], jacobian.f)
             gradient = jacobian.f.double().softmax(1)  # (b, c)
             gradient[torch.arange(len(classes)), classes] -= 1
             along.append((gradient * jacobian.times(weights)).sum(1))
     return math.sqrt(float(torch.cat(along).square().mean()))
+
+
+def _refuse_several_axes(model: nn.Module, sample: Samples, output: OutputChoice | None) -> None:
+    # Class numbers would be taken for those of all entries, which the Jacobian has in one row.
+    function = ModelFunction(model, output, flat=False)
+    with function.installed(dict(model.named_parameters()), False) as f, torch.no_grad():
+        shape = outputs_of(f, sample)[0].shape
+    if sum(size > 1 for size in shape[1:]) > 1:
+        raise ValueError(
+            f"y: one class number for each sample, for outputs of shape {tuple(shape)} of one; "
+            "give a model, or an `output`, of (n, c)."
+        )
 
 
 def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:

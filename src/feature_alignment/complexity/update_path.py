@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -58,11 +59,13 @@ class UpdatePath:
         every: int = 1,
         only: Selection | None = None,
     ) -> None:
+        check_kind("model", model, nn.Module, "a torch.nn.Module")
         check_kind("trace", trace, Callable, "a function of the model")
         check_whole("every", every, 1)
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
         self._names = select_parameters(model, only)
+        self._parameters: list[torch.Tensor] = []
         self._parameters = self._copied(model)
         self.refresh(model)
 
@@ -95,9 +98,12 @@ class UpdatePath:
         Raises:
             ValueError: if the trace is negative.
             TrainingDivergedError: if the trace is not finite.
+            UserError: if the trace is no number.
         """
         with evaluation_mode(model):
             trace = self._trace(model)
+        trace = trace.item() if isinstance(trace, torch.Tensor) and trace.numel() == 1 else trace
+        check_kind("trace: it returned", trace, Real, "a function that returns a number")
         if not math.isfinite(trace):
             raise TrainingDivergedError(
                 f"training diverged: the trace of the tangent kernel is {trace}."
@@ -115,6 +121,7 @@ class UpdatePath:
         """Continue a path from the `state` returned by `state_dict`."""
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
+        self._check_shapes(state["parameters"])
         pairs = zip(state["parameters"], self._parameters, strict=True)
         self._parameters = [saved.to(old.device) for saved, old in pairs]
 
@@ -125,7 +132,17 @@ class UpdatePath:
                 f"model: its parameter {lost[0]!r} is gone, so that its path cannot be followed; "
                 "prune or parametrise before the path begins."
             )
-        return [own[name].detach().clone() for name in self._names]
+        found = [own[name].detach().clone() for name in self._names]
+        self._check_shapes(found)
+        return found
+
+    def _check_shapes(self, parameters: list[torch.Tensor]) -> None:
+        for name, new, old in zip(self._names, parameters, self._parameters, strict=False):
+            if new.shape != old.shape:
+                raise ValueError(
+                    f"model: its parameter {name!r} has the shape {tuple(new.shape)}, and had "
+                    f"{tuple(old.shape)} when the path began, so that its path cannot be followed."
+                )
 
 
 class PathProbe:
@@ -170,6 +187,9 @@ class PathProbe:
         Raises:
             TrainingDivergedError: if the trace is not finite.
         """
+        if self._at is not None and step < self._at:
+            what = f"the path at step {step} is not known once later updates have been reported"
+            return Measurement(problems=[what])
         self._follow(step, model, 0)
         self._path.refresh(model)
         values = {"path_length": self._path.length, "path_complexity": self._path.complexity}

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from operator import index
 from pathlib import Path
@@ -92,8 +93,9 @@ def measured_steps(every: Any) -> Sequence[int]:
         UserError: if it is neither a positive integer, nor steps from 0 on, nor "geometric".
     """
     every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
+    worded = isinstance(every, str | bytes) and every != "geometric"
     try:
-        if isinstance(every, Iterable):
+        if isinstance(every, Iterable) and not worded:
             steps = geometric(LAST_STEP) if every == "geometric" else sorted(map(index, every))
             if min(steps, default=0) < 0:
                 raise UserError(f"every: step {steps[0]}; steps count from 0.")
@@ -107,7 +109,18 @@ def measured_steps(every: Any) -> Sequence[int]:
 
 
 def told(choice: Any) -> Any:
-    """A choice in a form that is equal in all processes: a function's name, members sorted."""
+    """A choice in a form that is equal in all processes: a function's name, members sorted.
+
+    A module, such as a loss, and a function with arguments filled in have a hash of their settings.
+    """
+    if isinstance(choice, nn.Module):
+        own = {key: value for key, value in vars(choice).items() if key[0] != "_"}
+        own.pop("training", None)
+        settings = chain.from_iterable(sorted(own.items()))
+        return type(choice).__qualname__, identity([*settings, *choice.state_dict().values()])
+    if isinstance(choice, partial):
+        filled = chain(choice.args, *sorted(choice.keywords.items()))
+        return told(choice.func), identity(filled)
     if callable(choice):
         return getattr(choice, "__qualname__", type(choice))
     several = isinstance(choice, Collection) and not isinstance(choice, str)

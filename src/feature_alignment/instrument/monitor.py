@@ -146,6 +146,8 @@ class Monitor:
         for given in measure:
             if isinstance(given, type):
                 raise UserError(f"measure: {given.__name__} is a class; give an instance of it.")
+            if not isinstance(given, str) and not callable(given):
+                raise UserError(f"measure: found {shortened(given)}; give names or probes.")
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         if not isinstance(split, str) or not split:
             raise UserError(f"split: found {shortened(split)}; give a name, such as 'test'.")
@@ -302,11 +304,13 @@ class Monitor:
         Each file is written atomically. `feature-alignment report` makes a page of the record.
 
         Raises:
-            UserError: if `folder` is a file.
+            UserError: if `folder` is no path, or it or one that it is in is a file.
         """
+        check_kind("folder", folder, str | Path, "the path of a folder")
         folder = Path(folder)
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"folder: {folder} is a file; give another.")
+        for place in (folder, *folder.parents):
+            if place.exists() and not place.is_dir():
+                raise UserError(f"folder: {place} is a file; give another.")
         write_state(folder / STATE, self.state_dict())
         table = self.frame().to_csv(index=False)
         write_whole(folder / METRICS, table)

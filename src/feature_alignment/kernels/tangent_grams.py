@@ -151,6 +151,8 @@ class TangentKernel:
     ) -> float:
         """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`.
 
+        Of outputs with several axes, c counts all entries; give labels of tokens one-hot, (n, c).
+
         Raises:
             ValueError: if labels and samples, or columns and outputs, differ in number; or if it is
                 a kernel between two different sets of samples.

@@ -78,6 +78,8 @@ class SpeedLimited(torch.optim.Optimizer):
         Raises:
             ValueError: if there is not one speed per group, or one is negative or not finite.
         """
+        check_kind("speeds", speeds, Iterable, "one speed for each parameter group")
+        speeds = list(speeds)
         if len(speeds) != len(self.param_groups):
             raise ValueError(
                 f"speeds: {len(speeds)} for {len(self.param_groups)} layers; "

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from feature_alignment.determinism import stream
+from feature_alignment.papers.baratin2021.checks import complexity_checks as module
 from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
 from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
 from feature_alignment.pipeline.checks import (
@@ -52,3 +53,11 @@ def test_how_sides_are_compared():
     assert (printed.columns["form"], printed.value) == ("printed", 0)
     assert (corrected.columns["form"], corrected.value) == ("corrected", pytest.approx(1))
     assert inequality("x", 3, 2).value == pytest.approx(1.5)
+
+
+def test_the_confidence_term_of_equation_56_is_the_papers(monkeypatch):
+    """3√(log(2/δ)/2n), which alone is left where no loss is above 0 and every sign is wrong."""
+    monkeypatch.setattr(module, "margin", lambda scores, _: -np.ones(scores.shape[:2]))
+    monkeypatch.setattr(module, "ramp_loss", lambda margins, _: np.zeros(margins.shape))
+    term = 3 * np.sqrt(np.log(2 / module.CONFIDENCE) / (2 * module.DRAWN))
+    assert module._generalisation(stream(0, "a")).value == pytest.approx(1 / term)

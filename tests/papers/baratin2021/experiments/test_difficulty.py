@@ -68,6 +68,13 @@ def test_a_further_dataset_gives_the_difficult_examples_with_their_labels(bars):
         assert len(y) == number
 
 
+def test_examples_of_two_datasets_are_drawn_apart(bars):
+    """Of as many images, else those of the same numbers would be drawn."""
+    examples = draw_examples(seed_run(bars, rows=bars, difficult_dataset="kmnist"))
+    easy, difficult = (examples[split][0] for split in ("easy", "difficult"))
+    assert not torch.equal(easy[: len(difficult)], difficult)
+
+
 def test_difficult_examples_of_the_same_dataset_are_none_of_the_easy_ones(bars):
     dataset = PARAMETERS.dataset
     examples = draw_examples(seed_run(bars, rows=bars, difficult_dataset=dataset))

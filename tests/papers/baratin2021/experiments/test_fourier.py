@@ -50,6 +50,9 @@ def test_a_network_with_known_seed():
     found = [values["peak_share_cosine", split] for split in ("first_half", "second_half")]
     assert found == pytest.approx(expected)
     assert values["peak_share", "first_half"] > values["peak_share", "second_half"]
+    peaks = (result.arrays["magnitudes"] ** 2).max(axis=0)  # of shares that sum to one
+    found = [values["peak_share", split] for split in ("first_half", "second_half")]
+    assert found == pytest.approx([peaks[: n // 2].mean(), peaks[n // 2 :].mean()])
 
 
 def test_the_tenth_is_counted_from_the_first_index_with_or_without_centring():

@@ -44,6 +44,13 @@ def test_the_optimal_bound_of_white_features_may_be_anything_from_one_vector_to_
     assert most[0.2] - least[0.2] > 0.05  # the small eigenvalues are 1 − c up to rounding
 
 
+@pytest.mark.parametrize("bound", ["norm_bound", "optimal_bound"])
+def test_bounds_are_also_told_as_multiples_of_the_error(result, bound):
+    found = curve(result, f"{bound}_over_error")
+    expected = curve(result, bound) / curve(result, "error")
+    assert found.to_dict() == pytest.approx(expected.to_dict())
+
+
 def test_solutions_are_centred_and_their_spread_is_the_ratio(result):
     solutions = result.arrays["solutions/0.9"]
     assert solutions.shape == (8, 2)

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -155,3 +157,20 @@ def test_a_trend_says_which_depths_it_lacks():
     remark = "without depth 2 in some seeds, where rise_rate has no value"
     assert found["rise_rate_depth_spearman", 0] == remark
     assert found.drop(("rise_rate_depth_spearman", 0)).isna().all()
+
+
+class Runs(dict):
+    """One run with these metrics and parameters."""
+
+    def __init__(self, metrics, **parameters):
+        super().__init__(default=SimpleNamespace(parameters=parameters))
+        self.metrics = metrics
+
+
+def test_the_first_epoch_is_that_of_easy_and_difficult_examples_together(metrics):
+    easy = (metrics["metric"] == "label_alignment") & (metrics["split"] == "easy")
+    metrics.loc[easy, "value"] = [0.02, 0.12, 0.06, 0.12]
+    runs = Runs(metrics, easy_samples=60, difficult_samples=40, batch_size=10)  # 10 iterations
+    table = fig4_fig13.table(runs)
+    assert table.values("onset_step").tolist() == [9]
+    assert table.values("onset_step_after_epoch").tolist() == [999]

@@ -121,7 +121,8 @@ def test_the_share_is_of_samples_of_the_seeds(runs):
         assert share == pytest.approx(9 / 16, abs=0.12)
 
 
-def test_the_gaps_range_is_told_relative_to_what_seeds_differ_by(runs):
+@pytest.mark.parametrize("common", [0.0, 0.3])  # to all places of seed 1
+def test_the_gaps_range_is_told_relative_to_what_seeds_differ_by(runs, common):
     metrics = runs.metrics
     gaps = (metrics["metric"] == figure.GAP) & (metrics["panel"] == "width")
     # Means 0.4, 0.3, 0.2, 0.1 and seeds 0.02 apart, in turn above and below: the standard error
@@ -130,7 +131,7 @@ def test_the_gaps_range_is_told_relative_to_what_seeds_differ_by(runs):
     for i, row in enumerate(order):
         place, seed = divmod(i, 2)
         side = (-1) ** (place + seed)
-        metrics.loc[row, "value"] = 0.4 - 0.1 * place + 0.01 * side
+        metrics.loc[row, "value"] = 0.4 - 0.1 * place + 0.01 * side + common * seed
     table = figure.table(runs)
     assert table.values("gap_range_over_noise", panel="width").item() == pytest.approx(
         30 * 0.75**0.5

@@ -191,6 +191,23 @@ def test_layers_whose_alignment_is_highest_at_another_time_are_counted_out():
     assert value(table, "layers_peak_share") == 0.75
 
 
+def generalising_late():
+    """Test accuracy is highest at iteration 40, training accuracy and alignment are at 20."""
+    frame = metrics("vgg19-random0", first=1.0, a=2.0, b=3.0, last=4.0)
+    late = frame["metric"].eq("accuracy") & frame["split"].eq("test") & frame["step"].eq(40)
+    frame.loc[late, "value"] = 0.9
+    return frame
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_times_are_compared_with_that_of_the_best_accuracy_on_test_images(split):
+    runs = SimpleNamespace(metrics=generalising_late())
+    spectra, alignments = fig2_fig14.table(runs).frame, fig3.table(runs).frame
+    assert value(spectra, "effective_rank_after_peak", split) == 1
+    for frame in (spectra, alignments):
+        assert value(frame, "label_alignment_peak_step", split) == pytest.approx(21 / 41)
+
+
 @pytest.mark.parametrize(
     ("figure", "gains"),
     [

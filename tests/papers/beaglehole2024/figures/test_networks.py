@@ -258,3 +258,12 @@ def test_of_stand_ins_alone_everything_is_averaged(runs, made):
     table, real = fig2.table(every).frame, fig2.table(runs).frame
     assert set(table["stand_in"]) == {1}
     pd.testing.assert_frame_equal(table.assign(stand_in=0), real)
+
+
+def test_the_mean_excess_is_over_layers_and_steps(runs):
+    table = fig13_14_15.excess_table(runs)
+    for point in ("mlp_mnist_released", "vgg_cifar10_released"):
+        excess = table.rows(metric="centred_excess", point=point, seed=0)["value"]
+        mean = table.values("centred_excess_mean", point=point, seed=0).item()
+        assert mean == pytest.approx(excess.mean())
+        assert mean != pytest.approx(excess.median())

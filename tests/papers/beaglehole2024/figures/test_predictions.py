@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.beaglehole2024.figures import fig3, fig7
+from feature_alignment.papers.beaglehole2024.figures import fig3, fig7, fig_aspect_ratios
 from feature_alignment.papers.beaglehole2024.figures import fig_theory as theory
 
 FIXED = {"step": 0, "layer": "all", "split": "train"}
@@ -195,3 +195,14 @@ def test_the_theory_table_has_rates_in_the_dimension(theory_table):
     rates = theory_table.frame["metric"].str.endswith("_slope")
     assert theory_table.frame.loc[rates, "value"].notna().all()
     assert rates.sum() == 3
+
+
+def test_errors_of_aspect_ratios_are_the_largest_over_samples_for_each_number_of_units():
+    errors = {(1, 1): 0.1, (2, 1): -0.3, (1, 4): 0.2, (2, 4): 0.05}  # by ψ₁ and ψ₂
+    rows = []
+    for (psi1, psi2), error in errors.items():
+        where = {"point": "relu", "psi1": psi1, "psi2": psi2}
+        for metric, value in (("observed", 0.4), ("observed", 0.6), ("predicted", 0.5 + error)):
+            rows.append({**where, "metric": metric, "value": value})
+    found = fig_aspect_ratios.table(runs(rows)).rows(metric="largest_error_of_predicted")
+    assert found.set_index("psi2")["value"].to_dict() == pytest.approx({1: 0.3, 4: 0.2})

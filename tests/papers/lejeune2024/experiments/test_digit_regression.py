@@ -6,7 +6,7 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.kernels.tangent_grams import TangentKernel
-from feature_alignment.papers.lejeune2024.experiments import digit_regression
+from feature_alignment.papers.lejeune2024.experiments import digit_regression, kernel_measures
 from feature_alignment.papers.lejeune2024.experiments import two_digits as two_digits_module
 from feature_alignment.papers.lejeune2024.experiments.digit_regression import run_seed
 from feature_alignment.papers.lejeune2024.experiments.kernel_measures import compare
@@ -217,3 +217,44 @@ def test_labels_are_flipped_at_random(dataset, monkeypatch):
     assert torch.equal(flipped[~turned], plain[~turned])
     assert turned.sum() == 10
     assert not turned[:10].all()
+
+
+def test_changes_and_what_is_to_be_learnt_count_from_the_initial_outputs(dataset, monkeypatch):
+    def trained(run, model, x, y, *given, own=digit_regression.fit, **options):
+        before = model(x).detach()
+        steps = own(run, model, x, y, *given, **options)
+        outputs[:] = before, model(x).detach(), y.clone()
+        return steps
+
+    def parts(*given, own=kernel_measures.parts_of_prediction):
+        told.append(given[-1])
+        return own(*given)
+
+    def label(change, own=digit_regression.label_kernel):
+        told.append(change)
+        return own(change)
+
+    outputs, told = [], []
+    monkeypatch.setattr(digit_regression, "fit", trained)
+    monkeypatch.setattr(digit_regression, "label_kernel", label)
+    monkeypatch.setattr(kernel_measures, "parts_of_prediction", parts)
+    run(dataset, targets="linear", epochs=3)
+    before, after, y = (values[:20] for values in outputs)
+    order = torch.argsort(y[:, 0])
+    change, residual = told
+    torch.testing.assert_close(change, (after - before)[order])
+    torch.testing.assert_close(residual, (y - before)[order, 0])
+
+
+@pytest.mark.parametrize(("annealing", "updates"), [("epoch", 4), ("step", 1)])
+def test_the_rate_falls_after_each_epoch_or_update(dataset, monkeypatch, annealing, updates):
+    def recorded(*given, own=two_digits_module.train, **options):
+        schedules.append(options["schedule"])
+        return own(*given, **options)
+
+    schedules = []
+    monkeypatch.setattr(two_digits_module, "train", recorded)
+    run(dataset, annealing=annealing, epochs=2, target_epochs=2)  # of 4 updates each
+    for rate in schedules:
+        assert [rate(t) for t in range(updates)] == [1] * updates
+        assert rate(updates) < 1

@@ -92,6 +92,8 @@ def test_a_kernel_that_only_grew_has_not_changed_by_the_label_kernel(factor):
     found = {row["metric"]: row["value"] for row in result.rows}
     assert found["mixture_residual"] == pytest.approx(0, abs=1e-12)
     assert found["mixture_initial_factor"] == pytest.approx(factor)
+    weight = 2 * label.norm() / adapted.total.norm()  # of both layers
+    assert found["mixture_label_weight"] == pytest.approx(float(weight))
     change = adapted.total - initial.total
     cosine = float((change * label).sum() / change.norm() / label.norm())
     assert found["change_residual"] == pytest.approx((1 - cosine**2) ** 0.5, abs=1e-7)

@@ -239,3 +239,10 @@ def test_two_factors_of_least_squares_give_the_nuclear_norm():
         [block], b.flatten(), lambda m: m.square().sum(), np.random.default_rng(0), 2, [True]
     )
     assert found.objective == pytest.approx(2 * float(torch.linalg.matrix_norm(b, "nuc")))
+
+
+def test_a_flow_that_has_not_begun_has_all_of_its_loss():
+    problem = theorems.random_problem(0, PARAMETERS)
+    first = next(theorems.gradient_flow(problem, 1e-6))
+    assert first.metric == "flow_loss"
+    assert first.value == pytest.approx(1, abs=1e-3)

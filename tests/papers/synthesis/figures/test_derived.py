@@ -113,6 +113,12 @@ def test_random_labels_are_compared_with_true_ones(last, expected):
     }
 
 
+@pytest.mark.parametrize(("last", "expected"), [(5, 1), (3, 0)])
+def test_random_labels_take_more_complexity_or_do_not(last, expected):
+    rows = table((("gd", 0.5), {"path_complexity": (0, 1, 2, 3, last)}))
+    assert value(rows, metric="random_larger_complexity", pair="mlp-gd") == expected
+
+
 def test_optimizers_are_compared_at_the_loss_that_both_reach():
     # SLO reaches 3, the lower of its losses, at once; gradient descent at step 2, NFC 2 away.
     slo = {"train_loss": (5, 3, 3, 3, 3), "mean_nfc": (0, -2.5, 0, 0, 0)}
