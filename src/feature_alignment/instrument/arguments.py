@@ -93,16 +93,18 @@ def measured_steps(every: Any) -> Sequence[int]:
         UserError: if it is neither a positive integer, nor steps from 0 on, nor "geometric".
     """
     every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
-    worded = isinstance(every, str | bytes) and every != "geometric"
+    wrong = f"every: {every!r}; give a whole number, steps, or 'geometric'."
+    if isinstance(every, str | bytes) and every != "geometric":
+        raise UserError(wrong)
     try:
-        if isinstance(every, Iterable) and not worded:
+        if isinstance(every, Iterable):
             steps = geometric(LAST_STEP) if every == "geometric" else sorted(map(index, every))
             if min(steps, default=0) < 0:
                 raise UserError(f"every: step {steps[0]}; steps count from 0.")
             return steps
         number = 0 if isinstance(every, bool) else index(every)
     except TypeError as error:  # not an integer
-        raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
+        raise UserError(wrong) from error
     if number < 1:
         raise UserError(f"every: {every!r} updates; it must be at least 1.")
     return range(0, sys.maxsize, number)
