@@ -1,7 +1,7 @@
 """Probes for the tangent kernel's spectrum, its alignment with the labels, and its change."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -224,24 +224,20 @@ class AdaptedKernelProbe:
         ).total
         # At θ₀, with buffers as they are now, as in K̄.
         initial = tangent_kernel(model, self._batch.x, parameters=self._start, **self._options)
-        others = (
-            {"alignment": (label_alignment, self._batch.y)} if self._batch.y is not None else {}
-        )
+        ways: dict[str, Callable[[], float]] = {}
+        if (y := self._batch.y) is not None:
+            ways["adapted_kernel_alignment"] = lambda: label_alignment(kernel, y)
+        ways["adapted_kernel_change"] = lambda: kernel_alignment(kernel, initial.total)
         measurement = Measurement()
-        for name, (alignment, other) in {
-            **others,
-            "change": (kernel_alignment, initial.total),
-        }.items():
+        for metric, way in ways.items():
             try:
-                value = alignment(kernel, other)
+                measurement.rows.append(Row(WHOLE_NETWORK, self._split, metric, way()))
             except UndefinedAlignmentError as error:
                 told = f"at step {step}, adapted kernel: {error}"
                 if not self._partial:
                     raise TrainingDivergedError(told) from error
-                measurement.problems.append(told)
-            else:
-                metric = f"adapted_kernel_{name}"
-                measurement.rows.append(Row(WHOLE_NETWORK, self._split, metric, value))
+                if told not in measurement.problems:
+                    measurement.problems.append(told)
         return measurement
 
 
