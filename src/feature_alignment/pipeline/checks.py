@@ -1,12 +1,13 @@
 """Numerical checks of papers' statements: compare two sides and record the result."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import SupportsFloat
+from typing import SupportsFloat, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+Key = TypeVar("Key")
 DEVIATION = "relative_deviation"
 """Metric: the relative deviation between the two sides of an equation."""
 BOUND_RATIO = "bound_ratio"
@@ -31,6 +32,18 @@ def check_of(
     paper's version and "corrected" for what it should be.
     """
     return Check(metric, float(value), {"statement": statement, "form": form})
+
+
+def largest(values: Iterable[SupportsFloat]) -> float:
+    """The largest of some numbers; NaN if any of them is, which `max` passes over."""
+    return float(np.max(np.array([float(value) for value in values])))
+
+
+def largest_of_each(
+    worst: Mapping[Key, float], found: Mapping[Key, SupportsFloat]
+) -> dict[Key, float]:
+    """The larger of both numbers at each key of `found`, as `largest` has it."""
+    return {key: largest([worst.get(key, 0.0), value]) for key, value in found.items()}
 
 
 def relative_deviation(found: ArrayLike, expected: ArrayLike) -> float:

@@ -12,6 +12,8 @@ from feature_alignment.pipeline.checks import (
     DEVIATION,
     equation,
     inequality,
+    largest,
+    largest_of_each,
     misprint,
     relative_deviation,
 )
@@ -53,6 +55,16 @@ def test_how_sides_are_compared():
     assert (printed.columns["form"], printed.value) == ("printed", 0)
     assert (corrected.columns["form"], corrected.value) == ("corrected", pytest.approx(1))
     assert inequality("x", 3, 2).value == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("values", [[np.nan, 1.0], [1.0, np.nan], [0.5, np.nan, 1.0]])
+def test_what_is_not_a_number_is_larger_than_any(values):
+    assert np.isnan(largest(values))
+    worst = {}
+    for value in values:
+        worst = largest_of_each(worst, {"a": value, "b": 1.0})
+    assert np.isnan(worst.pop("a"))
+    assert worst == {"b": 1.0}
 
 
 def test_the_confidence_term_of_equation_56_is_the_papers(monkeypatch):

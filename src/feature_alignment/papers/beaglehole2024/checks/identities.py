@@ -13,6 +13,7 @@ from feature_alignment.free_probability.centred_correlation import velocity_corr
 from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
+from feature_alignment.pipeline.checks import largest, largest_of_each
 
 Loss = Callable[[Callable[..., torch.Tensor]], torch.Tensor]
 """L as a function of the network, which maps inputs to outputs."""
@@ -46,7 +47,7 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
             "proposition_12": _relative(kernel * (a @ a.T), weight_gradients @ weight_gradients.T),
             "proposition_12_gradient": _relative(_outer(by_h, a), weight_gradients),
             "proposition_12_gradient_as_printed": _relative(_outer(by_h, x), weight_gradients),
-            "equation_4": max(
+            "equation_4": largest(
                 _decomposition_error(weight.detach(), middle)
                 for middle in (torch.eye(len(covariance)).to(covariance), covariance)
             ),
@@ -54,7 +55,7 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
         }
         if covariance.shape == agop.shape:
             found["glossary_agop_as_printed"] = _relative(covariance, agop)
-        errors |= {key: max(value, errors.get(key, 0.0)) for key, value in found.items()}
+        errors |= largest_of_each(errors, found)
     return errors
 
 
@@ -62,7 +63,7 @@ def homogeneity_errors(h: torch.Tensor) -> dict[str, float]:
     """Relative difference between φ(h) and φ(ah)/a for ReLU, for positive a and for any a."""
     relu = ACTIVATIONS["relu"]
     return {
-        f"homogeneity_{name}": max(_relative(relu(a * h) / a, relu(h)) for a in scalars)
+        f"homogeneity_{name}": largest(_relative(relu(a * h) / a, relu(h)) for a in scalars)
         for name, scalars in SCALARS.items()
     }
 
@@ -150,7 +151,7 @@ def _second_derivative_errors(
         # In units of the second derivative times the time in which weights move by their norm.
         scale = (2 * half).norm() * step / RELATIVE_STEP
         first_derivatives.append(float(first.norm() / scale))
-    return {**errors, "proposition_3_first_derivatives": max(first_derivatives)}
+    return {**errors, "proposition_3_first_derivatives": largest(first_derivatives)}
 
 
 def _centred(
