@@ -21,7 +21,9 @@ from PIL import Image
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.claims.evaluate import COLUMNS
+from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.papers import ledgers
 
 FIGURE = "example2030_fig1"
 
@@ -751,6 +753,8 @@ def test_the_packed_verdicts_are_those_of_the_packed_tables(tmp_path, monkeypatc
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
     assert from_tables.judge(packed) == []
     assert Packed(packed.folder).rows.equals(before.loc[Packed(packed.folder).rows.index])
+    told = (EVIDENCE / name / "robustness.csv").read_bytes()
+    assert (packed.folder / "robustness.csv").read_bytes() == told
     assert Packed(packed.folder).about["judged"] == "c" * 40
 
 
@@ -766,6 +770,29 @@ def test_another_value_is_told_also_where_the_verdict_stays(tmp_path, monkeypatc
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
     verdict, ours = rows.loc[name, ["verdict", "ours"]]
     assert from_tables.judge(Packed(folder)) == [f"{name}: {verdict} (9), now {verdict} ({ours})"]
+
+
+def test_the_packed_multiverse_is_summarised_anew(tmp_path):
+    for name in ("robustness.csv", "multiverse.csv.gz"):
+        shutil.copy(EVIDENCE / "workstation" / name, tmp_path)
+    file, ledger = tmp_path / "robustness.csv", load_ledger(ledgers())
+    kept = pd.read_csv(file)
+    gone = kept.assign(claim="gone", word="robust").head(1)
+    changed = kept.assign(word=["fragile", None, *kept["word"][2:]])
+    pd.concat([changed, gone]).to_csv(file, index=False)
+    (first, one), (second, two) = kept[["claim", "word"]].head(2).to_numpy()
+    assert from_tables._summarise(Packed(tmp_path), ledger) == [
+        "gone: no longer in the multiverse",
+        f"{first}: fragile in the multiverse, now {one}",
+        f"{second}: no word in the multiverse, now {two}",
+    ]
+    assert file.read_bytes() == (EVIDENCE / "workstation" / "robustness.csv").read_bytes()
+    universes = tmp_path / "multiverse.csv.gz"
+    rows = pd.read_csv(universes)
+    fails = rows.assign(holds=rows["holds"].mask(rows["claim"] == first, 0))
+    fails.to_csv(universes, index=False)
+    told = from_tables._summarise(Packed(tmp_path), ledger)
+    assert told == [f"{first}: {one} in the multiverse, now robustly not"]
 
 
 def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@
         another processor, and which verdicts differ; fails if any does; FOLDER may also be a result
         that was packed elsewhere
     python tools/evidence.py judge NAME
-        judges the packed tables by the current claims, for example after an edit of a ledger
+        judges the packed tables by the current claims, for example after an edit of a ledger, and
+        summarises the verdicts of the packed multiverse anew
     python tools/evidence.py redraw NAME [FIGURE ...]
         redraws pictures from the packed tables, except those of arrays, which are not packed
     python tools/evidence.py pages [--check]

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from packed import ROOT, Packed
+from packed import ROBUSTNESS, ROOT, Packed
 from packing import shrink
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
+from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.figures.make import draw_figure
+from feature_alignment.pipeline.multiverse.design import load_multiverses
+from feature_alignment.pipeline.multiverse.judge import summarise
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.provenance import git_state
 
@@ -34,6 +37,8 @@ class _NoArrays(dict[str, np.ndarray]):
 
 def judge(packed: Packed) -> list[str]:
     """Judge all claims by the current ledger; return what differs from the packed, in words.
+
+    The multiverse's universes keep their verdicts, but are summarised anew.
 
     Raises:
         UserError: if the checkout has uncommitted changes.
@@ -54,7 +59,30 @@ def judge(packed: Packed) -> list[str]:
         if then is None or (then["verdict"], then["ours"]) != (row["verdict"], row["ours"]):
             was = "new" if then is None else f"{then['verdict']} ({then['ours']})"
             told.append(f"{claim}: {was}, now {row['verdict']} ({row['ours']})")
+    if packed.robustness is not None:
+        told += _summarise(packed, plan.claims)
     _tell(packed, {"judged": commit})
+    return told
+
+
+def _summarise(packed: Packed, ledger: Sequence[Claim]) -> list[str]:
+    """Summarise the packed universes' verdicts; return the changed words of the current claims."""
+    universes = pd.read_csv(packed.folder / "multiverse.csv.gz")
+    universes = universes[universes["claim"].isin([claim.id for claim in ledger])]
+    found = []
+    for name, rows in universes.groupby("group"):
+        levels = pd.DataFrame(map(json.loads, rows["settings"]), index=rows.index)
+        settings = list(load_multiverses()[str(name)].settings)
+        summary = summarise(rows.join(levels), settings, ledger)
+        found.append(summary.assign(changed="", group=name))
+    file = packed.folder / ROBUSTNESS
+    before = pd.read_csv(file).set_index("claim")["word"].fillna("")
+    write_verdicts(pd.concat(found), file)
+    now = pd.read_csv(file).set_index("claim")["word"].fillna("")
+    told = [f"{claim}: no longer in the multiverse" for claim in before.index.difference(now.index)]
+    for claim, word in now.items():
+        if (then := before.get(claim)) != word:
+            told.append(f"{claim}: {then or 'no word'} in the multiverse, now {word or 'no word'}")
     return told
 
 
