@@ -46,7 +46,8 @@ verdicts, [deviations](deviations.md) why a claim came out as it did.
 - **Close**: the deciding value is within one standard error of its bound, or of where *partly*
   ends, so that other seeds could well turn the verdict.
 - **Readings**: in how many readings of the settings that a text leaves open the claim holds, of
-  those whose networks learn the task. The size follows if it is another one. *Not in ours* says
+  those whose networks learn the task; readings that differ only in values which never change the
+  claim's result count once. The size follows if it is another one. *Not in ours* says
   that the claim does not hold in our own reading at the multiverse's sizes, which are smaller.
   A claim that is undecided for want of seeds counts as holding there if 95 % of its values agree.
 """
@@ -257,7 +258,7 @@ def _part_of_multiverse(part: dict[str, Any]) -> str:
     replaced = part.get("replaced", 0)
     with_others = f", those of {replaced} groups since made anew with them" if replaced else ""
     return (
-        f"{part['universes']} universes, in groups {', '.join(part['groups'])}; commit {commits}; "
+        f"{part['universes']} readings, in groups {', '.join(part['groups'])}; commit {commits}; "
         f"{part['run_hours']:.1f} hours of runs{with_others}, on {', '.join(part['devices'])}."
     )
 

@@ -45,14 +45,20 @@ def judged(value_of, learnt=None, failed=(), **changes):
     return judge_universes(universes(value_of, failed), [one], learnt, "paper", real), one
 
 
+def own(levels):
+    """A small number that is different in every universe, so that none repeats another's result."""
+    return int("".join(levels[key] for key in SETTINGS), 2) / 1000
+
+
 def summed(value_of, **options):
     table, one = judged(value_of, **options)
     return summarise(table, SETTINGS, [one]).iloc[0]
 
 
 def test_a_claim_that_hangs_on_one_setting_names_it():
-    row = summed(lambda levels: float(levels["b"]))
+    row = summed(lambda levels: float(levels["b"]) + own(levels))
     assert (row["holding"], row["universes"], row["share"]) == (8, 16, 0.5)
+    assert row["repeated"] == 0
     assert (row["setting"], row["difference"]) == ("b", 1.0)
     assert row["word"] == "depends on b"
     assert row["low"] == pytest.approx(0.28, abs=1e-3)  # Wilson's interval of 8 of 16
@@ -60,9 +66,30 @@ def test_a_claim_that_hangs_on_one_setting_names_it():
 
 
 def test_settings_of_equal_weight_are_all_named():
-    row = summed(lambda levels: float(levels["a"] + levels["b"] == "11"))
+    row = summed(lambda levels: float(levels["a"] + levels["b"] == "11") + own(levels))
     assert (row["share"], row["difference"]) == (0.25, 0.5)
     assert row["setting"] == "a and b"
+
+
+def test_universes_that_repeat_anothers_result_count_once():
+    row = summed(lambda levels: float(levels["b"]) + 0.1 * float(levels["c"]))
+    assert (row["holding"], row["universes"], row["repeated"]) == (2, 4, 12)
+    assert (row["default_holds"], row["setting"], row["word"]) == (0, "b", "mixed")
+    # Values that make a difference in one place are not one.
+    row = summed(lambda levels: float(levels["b"]) + 0.1 * float(levels["c"] + levels["d"] == "11"))
+    assert (row["universes"], row["repeated"]) == (8, 8)
+
+
+def test_values_are_one_in_classes_and_by_two_pairs():
+    def counted(rows):
+        table = pd.DataFrame(rows, columns=["a", "b", "ours"]).assign(verdict="reproduced")
+        return list(judge._without_repetitions(table, ["a", "b"]).index)
+
+    three = list(itertools.product("xyz", "01"))
+    assert counted([(a, b, float(b) + (a == "y")) for a, b in three]) == [0, 1, 2, 3]  # x is z
+    assert counted([(a, b, float(b)) for a, b in three]) == [0, 1]
+    assert counted([("x", "0", 1.0), ("y", "0", 1.0)]) == [0, 1]  # one pair may be chance
+    assert counted([("x", "0", np.nan), ("y", "0", np.nan), ("x", "1", 1), ("y", "1", 1)]) == [0, 2]
 
 
 @pytest.mark.parametrize(("value", "said"), [(1.0, "robust"), (0.0, "robustly not")])
@@ -72,7 +99,7 @@ def test_a_claim_that_hangs_on_nothing(value, said):
 
 def test_failed_universes_and_those_that_learnt_nothing_are_counted_apart():
     learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, least=0.2, why="x")
-    row = summed(lambda levels: float(levels["a"]), learnt=learnt, failed=(15,))
+    row = summed(lambda levels: float(levels["a"]) + own(levels), learnt=learnt, failed=(15,))
     assert (row["universes"], row["failed"], row["not_learnt"]) == (7, 1, 8)
     assert row["word"] == "robust"
 
@@ -95,7 +122,7 @@ def test_what_is_not_testable_is_left_out_where_universes_failed_too():
 
 def test_a_task_can_be_learnt_by_a_loss_that_is_small_enough():
     learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, most=0.2, why="x")
-    row = summed(lambda levels: float(levels["a"]), learnt=learnt)
+    row = summed(lambda levels: 0.9 * float(levels["a"]) + own(levels), learnt=learnt)
     assert (row["universes"], row["not_learnt"], row["word"]) == (8, 8, "robustly not")
 
 

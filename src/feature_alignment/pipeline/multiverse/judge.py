@@ -1,12 +1,16 @@
 """Judge every claim in every universe, and find the open settings on which its verdict depends.
 
-The rules, fixed before any run:
+The rules, fixed before any run but for the third:
 
 - A claim *holds* in a universe if the ledger's rules call it reproduced, or holding (as printed or
   as corrected). If too few seeds leave a comparison undecided, it holds if at least 95 % of the
   values agree (`rules.AGREEMENT`), without the test against chance.
 - Universes whose runs failed, or whose networks have not learnt their task (`Learnt`), do not
   count; their numbers are reported.
+- Two values of a setting are one to a claim if its result (our value to six digits and the verdict)
+  never differs between universes that differ in nothing else, of which there must be two pairs. Of
+  universes that differ only in such values, and so repeat one result, the first counts. (This rule
+  was added later, on 2026-11-30.)
 - *robust*: it holds in at least 90 % of the universes that count; *robustly not*: in at most 10 %.
 - *depends on X*: the share in which it holds differs most between X's values, by at least one half
   and by more than in 95 % of 999 random rearrangements of the universes; settings whose shares
@@ -37,8 +41,8 @@ DIFFERENCE = 0.5
 REARRANGED = 999
 COUNTED = "counted"
 _JUDGED = ("claim", "universe", "status", "verdict", "holds", "ours")
-_SUMMARY = ("claim", "universes", "failed", "not_learnt", "holding", "share", "low", "high")
-_SUMMARY += ("default_holds", "setting", "difference", "p_value", "word", "paper_quantile")
+_SUMMARY = ("claim", "universes", "failed", "not_learnt", "repeated", "holding", "share", "low")
+_SUMMARY += ("high", "default_holds", "setting", "difference", "p_value", "word", "paper_quantile")
 _EFFECTS = ("claim", "setting", "value", "universes", "share", "mean")
 _HOLDS = {Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED}
 
@@ -119,16 +123,18 @@ def summarise(
 ) -> pd.DataFrame:
     """A row for each claim: the share of universes in which it holds, and what that depends on.
 
-    Columns are `claim`, `universes` that count, `failed`, `not_learnt`, `holding`, `share` with its
-    95 % interval `low` and `high` (Wilson's), `default_holds`, `word`, `setting` that its verdict
-    depends on most, the `difference` of shares between that setting's values, its `p_value`, and
-    `paper_quantile`, the share of our values below the paper's number.
+    Columns are `claim`, `universes` that count, `failed`, `not_learnt`, `repeated` (all that would
+    count but repeat another's result), `holding`, `share` with its 95 % interval `low` and `high`
+    (Wilson's), `default_holds`, `word`, `setting` that its verdict depends on most, the
+    `difference` of shares between that setting's values, its `p_value`, and `paper_quantile`, the
+    share of our values below the paper's number.
     """
     by_id = {claim.id: claim for claim in ledger}
     rows = []
     for name, of_claim in judged.groupby("claim", sort=False):
-        counted, statuses = counted_of(of_claim), of_claim["status"].value_counts()
-        row = {"claim": name, "universes": len(counted)}
+        every, statuses = counted_of(of_claim), of_claim["status"].value_counts()
+        counted = _without_repetitions(every, settings)
+        row = {"claim": name, "universes": len(counted), "repeated": len(every) - len(counted)}
         row |= {"failed": statuses.get("failed", 0), "not_learnt": statuses.get("not learnt", 0)}
         if len(counted):
             row |= _share(counted) | _hangs_on(counted, settings)
@@ -143,6 +149,22 @@ def summarise(
 def counted_of(judged: pd.DataFrame) -> pd.DataFrame:
     """The rows of universes that count, for the claims that could be judged there."""
     return judged[(judged["status"] == COUNTED) & judged["holds"].notna()]
+
+
+def _without_repetitions(counted: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
+    """The first of the universes that differ only in values of settings which are one."""
+    result = counted["ours"].map("{:.6g} ".format) + counted["verdict"]
+    rows = counted[list(settings)].assign(result=result)
+    merged = {}
+    for key in settings:
+        others = [other for other in settings if other != key]
+        pairs = rows.merge(rows, on=others) if others else rows.merge(rows, how="cross")
+        same = {level: level for level in rows[key]}
+        for (one, other), cell in pairs.groupby([f"{key}_x", f"{key}_y"]):
+            if one < other and len(cell) > 1 and (cell["result_x"] == cell["result_y"]).all():
+                same |= {k: same[one] for k, level in same.items() if level == same[other]}
+        merged[key] = rows[key].map(same)
+    return counted[~pd.DataFrame(merged).duplicated()]
 
 
 def _share(counted: pd.DataFrame) -> dict[str, float]:
