@@ -32,7 +32,7 @@ def tokens(n=5, c=2, positions=6, seed=0):
 
 def contracted(first, second, form, bias=False, workspace=10**6):
     n, c = first.deltas.shape[:2]
-    out = torch.zeros(n * c, second.deltas.shape[0] * c, dtype=torch.float64)
+    out = torch.zeros(n * c, second.deltas.shape[0] * c, dtype=first.deltas.dtype)
     symmetric = second is first
     add_position_gram(
         out, first, second, bias=bias, symmetric=symmetric, workspace=workspace, form=form
@@ -114,6 +114,30 @@ def test_every_form_agrees_with_automatic_differentiation_for_any_convolution(
     for form, workspace in itertools.product(FORMS, (50, 900, 10**6)):  # rows, groups, all at once
         found = contracted(use, use, form, bias, workspace)
         torch.testing.assert_close(found, phi @ phi.T)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("positions", [2, 6])
+def test_what_inputs_have_in_common_does_not_hide_what_differs(form, positions, bias):
+    """As after the mean over tokens is subtracted from a layer of inputs far from 0."""
+    first, second = (vectors(n, positions=positions, seed=seed) for n, seed in ((5, 0), (4, 9)))
+    uses = []
+    for use, offset in ((first, 1000.0), (second, 0.0)):
+        deltas = use.deltas - use.deltas.mean(2, keepdim=True)
+        uses.append(MatrixGradients(VectorInputs(use.inputs.values + offset), deltas))
+    rounded = [
+        MatrixGradients(VectorInputs(use.inputs.values.float()), use.deltas.float()) for use in uses
+    ]
+    exact = [
+        MatrixGradients(VectorInputs(use.inputs.values.double()), use.deltas.double())
+        for use in rounded
+    ]
+    for rows, columns in ((0, 0), (0, 1), (1, 0)):
+        found = contracted(rounded[rows], rounded[columns], form, bias).double()
+        wanted = expected(exact[rows], exact[columns], bias)
+        # δ in float32 add up to 0 only within their rounding errors, which inputs magnify.
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
 
 
 def test_uses_of_one_weight_are_added_before_the_product():

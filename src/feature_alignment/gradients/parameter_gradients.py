@@ -16,6 +16,22 @@ import torch
 from feature_alignment.gradients.blocks import BLOCK, spans
 from feature_alignment.gradients.layer_inputs import Inputs, PatchInputs, TokenInputs, VectorInputs
 
+COMMON = 100  # from here on, ‖ā‖² over the inputs' mean square around ā, ā is split off
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Σ_t δ_t a_tᵀ of one group of rows, for b samples."""
+
+    inputs: torch.Tensor  # a as loaded, (b, P, …)
+    deltas: torch.Tensor  # δ, (b, c, P, k)
+    counts: torch.Tensor  # (P,), with Σ_t counts_t δ_t the sum over the layer's own positions
+
+    def at(self, position: int) -> "Factors":
+        """Those of one position alone."""
+        here = slice(position, position + 1)
+        return Factors(self.inputs[:, here], self.deltas[:, :, here], self.counts[here])
+
 
 @dataclass(frozen=True)
 class MatrixGradients:
@@ -44,6 +60,26 @@ class MatrixGradients:
     def signal(self, group: int, samples: slice) -> torch.Tensor:
         """The group's δ: (b, c, P, k)."""
         return self.deltas[samples, :, :, group * self.width : (group + 1) * self.width]
+
+    def factors(self, group: int, samples: slice) -> Factors:
+        """The factors of some samples, with products of which inner products can be formed.
+
+        If most of the inputs is their mean ā over positions, it is split off as one more position:
+        Σ_t δ_t a_tᵀ = Σ_t δ_t (a_t − ā)ᵀ + (Σ_t δ_t) āᵀ. Where Σ_t δ_t is small, products of the
+        whole inputs would cancel but for their rounding errors, (‖ā‖/‖a − ā‖)² times as large.
+        """
+        a, delta = self.inputs.load(group, samples), self.signal(group, samples)
+        positions = a.shape[1]
+        counts = delta.new_ones(positions)
+        if positions == 1 or isinstance(self.inputs, TokenInputs):
+            return Factors(a, delta, counts)
+        mean = a.mean(1, keepdim=True)
+        common = positions * mean.square().sum()
+        if bool(common <= COMMON * (a.square().sum() - common)):
+            return Factors(a, delta, counts)
+        a = torch.cat([a - mean, mean], dim=1)
+        delta = torch.cat([delta, delta.sum(2, keepdim=True)], dim=2)
+        return Factors(a, delta, torch.cat([torch.zeros_like(counts), counts[:1]]))
 
     def add_gradient_rows(
         self, out: torch.Tensor, group: int, rows: slice, beta: int, block: int = BLOCK

@@ -19,7 +19,7 @@ import torch
 
 from feature_alignment.gradients.blocks import BLOCK, spans
 from feature_alignment.gradients.layer_inputs import TokenInputs
-from feature_alignment.gradients.parameter_gradients import MatrixGradients
+from feature_alignment.gradients.parameter_gradients import Factors, MatrixGradients
 
 FORMS = ("pairs", "carrying", "gradients")
 
@@ -194,25 +194,22 @@ def _add_by_pairs(
     side = min(side, math.ceil(n / 4)) if symmetric else side  # to omit what is mirrored
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
-            a, delta = first.inputs.load(group, rows), first.signal(group, rows)
-            columns = slice(0, rows.stop if symmetric else n2)
-            a2, delta2 = second.inputs.load(group, columns), second.signal(group, columns)
+            own = first.factors(group, rows)
+            other = second.factors(group, slice(0, rows.stop if symmetric else n2))
+            block = out[rows.start * c : rows.stop * c, : len(other.inputs) * c]
+            block = block.unflatten(0, (-1, c)).unflatten(2, (-1, c))
             if pairs == 1:
-                block = out[rows.start * c : rows.stop * c, : len(a2) * c]
-                block = block.unflatten(0, (-1, c)).unflatten(2, (-1, c))
-                for at, at2 in itertools.product(range(t), range(s)):
-                    mine, other = delta[:, :, at].flatten(0, 1), delta2[:, :, at2].flatten(0, 1)
-                    products = (mine @ other.T).view(block.shape)
-                    own, theirs = a[:, at : at + 1], a2[:, at2 : at2 + 1]
-                    alike = _similarity(first, own, theirs, bias, products.dtype)
-                    block.addcmul_(products, alike[:, None, :, None])
+                for place in itertools.product(range(len(own.counts)), range(len(other.counts))):
+                    mine, theirs = own.at(place[0]), other.at(place[1])
+                    products = mine.deltas.flatten(0, 2) @ theirs.deltas.flatten(0, 2).T
+                    alike = _similarity(first, mine, theirs, bias).flatten(1)
+                    block.addcmul_(products.view(block.shape), alike[:, None, :, None])
                 continue
-            products = delta.flatten(0, 2) @ delta2.flatten(0, 2).T
-            products = products.view(len(a), c, t, len(a2), c, s)
-            similarity = _similarity(first, a, a2, bias, products.dtype)
-            products *= similarity.view(len(a), 1, t, len(a2), 1, s)
-            found = products.sum((2, 5)).view(len(a) * c, -1)
-            out[rows.start * c : rows.stop * c, : found.shape[1]] += found
+            products = own.deltas.flatten(0, 2) @ other.deltas.flatten(0, 2).T
+            shape = own.deltas.shape[:3] + other.deltas.shape[:3]
+            similarity = _similarity(first, own, other, bias)
+            products = products.view(shape).mul_(similarity[:, None, :, :, None])
+            block += products.sum((2, 5))
 
 
 def _add_by_carrying(
@@ -234,23 +231,22 @@ def _add_by_carrying(
     carried_samples = max(1, min(BLOCK, workspace // 4) // (c * t * k))
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
-            a, delta = first.inputs.load(group, rows), first.signal(group, rows)
-            delta = delta.reshape(delta.shape[0], c, t * k)
+            own = first.factors(group, rows)
+            delta = own.deltas.flatten(2)
             for columns in spans(n2, side2):
                 if symmetric and columns.start >= rows.stop:
                     break
                 below = max(0, columns.start - rows.start) if symmetric else 0
-                delta2 = second.signal(group, columns)
-                similarity = _similarity(
-                    first, a[below:], second.inputs.load(group, columns), bias, delta.dtype
-                ).view(-1, t, delta2.shape[0], s)
+                other = second.factors(group, columns)
+                here = Factors(own.inputs[below:], own.deltas[below:], own.counts)
+                similarity = _similarity(first, here, other, bias)
                 for j, column in enumerate(range(columns.start, columns.stop)):
                     # In the symmetric case, sample j is paired with samples i ≥ j only.
                     begin = max(0, column - rows.start) if symmetric else 0
                     for part in spans(delta.shape[0] - begin, carried_samples):
                         mine = slice(begin + part.start, begin + part.stop)
                         weights = similarity[mine.start - below : mine.stop - below, :, j]
-                        found = _carry(weights, delta2[j], delta[mine])  # (b, c, c)
+                        found = _carry(weights, other.deltas[j], delta[mine])  # (b, c, c)
                         blocks[rows.start + mine.start : rows.start + mine.stop, :, column] += found
 
 
@@ -262,8 +258,8 @@ def _carry(weights: torch.Tensor, delta2: torch.Tensor, delta: torch.Tensor) -> 
     return torch.bmm(delta, carried.view(c, b, -1).permute(1, 2, 0))
 
 
-def _similarity(
-    use: MatrixGradients, a: torch.Tensor, a2: torch.Tensor, bias: bool, dtype: torch.dtype
-) -> torch.Tensor:
-    found = use.inputs.similarity(a, a2).to(dtype)
-    return found + 1 if bias else found
+def _similarity(use: MatrixGradients, own: Factors, other: Factors, bias: bool) -> torch.Tensor:
+    """a_it·a_js, (b, P, b₂, P₂), with the products of the bias's inputs, which are 1."""
+    found = use.inputs.similarity(own.inputs, other.inputs).to(own.counts.dtype)
+    found = found.view(*own.inputs.shape[:2], *other.inputs.shape[:2])
+    return found + own.counts[:, None, None] * other.counts if bias else found

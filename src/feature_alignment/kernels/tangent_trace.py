@@ -118,9 +118,9 @@ def _squared_norm(uses: Sequence[Gradients]) -> float:
     total = 0.0
     for samples in spans(n, max(1, BLOCK // (t * max(d, c * t)))):
         for group in range(use.inputs.groups):
-            loaded, delta = use.inputs.load(group, samples), use.signal(group, samples)
-            pairs = use.inputs.own_similarity(loaded).to(delta.dtype)[:, None]  # (b, 1, P, P)
-            products = delta @ delta.transpose(2, 3)  # (b, c, P, P)
+            factors = use.factors(group, samples)
+            products = factors.deltas @ factors.deltas.transpose(2, 3)  # (b, c, P, P)
+            pairs = use.inputs.own_similarity(factors.inputs).to(products.dtype)[:, None]
             total += float(products.mul_(pairs).sum(dtype=torch.float64))
     return total
 
