@@ -46,7 +46,10 @@ class Network(Section):
 class Runs(Parameters, experiment="runs"):
     """Trainings on which the quantities of all three papers are measured (synthesis_fig1)."""
 
-    mlp: Network = Field(default=Network(), description="The MLP on MNIST.")
+    mlp: Network = Field(
+        default=Network(test_samples=2000, kernel_samples=40, trace_samples=50, width=128),
+        description="The MLP on MNIST.",
+    )
     vgg: Network = Field(default=Network(), description="The VGG11 on CIFAR-10.")
     gpt: Network = Field(default=Network(), description="The transformer on Shakespeare's texts.")
     context: Count = Field(default=64, description="Characters of a text.")

@@ -42,7 +42,7 @@ FIGURE = Figure(
     "divided by its largest entry. Below stands Pearson's correlation of each diagonal with "
     "that of F, mean ± standard deviation over seeds, or of fewer than four seeds each, and "
     "for Q over several draws. On the stand-in's drawn faces the first layer is nearly of "
-    "rank one, and any Q gives nearly the same diagonal.",
+    "rank one, and most Q give nearly the same diagonal.",
     points=one_point(CelebA, "glasses"),
     table=table,
     draw=draw,
