@@ -256,6 +256,16 @@ def test_the_fisher_rao_norm_of_a_homogeneous_network_needs_outputs_alone():
     assert complexity.fisher_rao_norm(model, x, y) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("margin", [3, 30, 60, 300])
+def test_the_fisher_rao_norm_of_well_fitted_labels_is_not_rounded_away(margin):
+    model = nn.Linear(3, 3, bias=False).double()
+    nn.init.eye_(model.weight)
+    f = torch.tensor([[margin, 0, 0]]).double()
+    expected = 2 * margin / (math.exp(margin) + 2)  # of the other classes' probabilities alone
+    found = complexity.fisher_rao_norm(model, f, torch.tensor([0]))
+    assert found == pytest.approx(expected, rel=1e-12, abs=0)
+
+
 def test_the_margin_is_that_to_the_strongest_rival():
     f = torch.tensor([[1.0, 4.0, 2.0], [0.0, -3.0, 1.0]])
     y = torch.tensor([1, 0])

@@ -235,7 +235,9 @@ def fisher_rao_norm(
                 _refuse_several_axes(model, samples[:1], output)
             classes = _class_numbers(labels[span], jacobian.f)
             gradient = jacobian.f.double().softmax(1)  # (b, c)
-            gradient[torch.arange(len(classes)), classes] -= 1
+            own_class = torch.arange(len(classes)), classes
+            gradient[own_class] = 0
+            gradient[own_class] = -gradient.sum(1)  # exact also where p_y − 1 rounds to 0
             along.append((gradient * jacobian.times(weights)).sum(1))
     return math.sqrt(float(torch.cat(along).square().mean()))
 
