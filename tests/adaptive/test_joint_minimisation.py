@@ -40,6 +40,13 @@ def test_the_best_end_interpolates():
     torch.testing.assert_close(f, targets)
 
 
+@pytest.mark.parametrize("features", [[[1, 0, 0]] * 2, np.eye(2, 3) * [1, 1e-9, 0], np.eye(2, 1)])
+def test_targets_that_cannot_all_be_fitted_are_refused(features):
+    block, targets = torch.tensor(features)[:, None].double(), torch.ones(2).double()
+    with pytest.raises(ValueError, match=r"^features: rank 1 for 2 targets; they cannot all"):
+        minimise_jointly([block], targets, square_penalty, np.random.default_rng(0), 1, [True])
+
+
 @pytest.mark.parametrize("identity_first", [True, False])
 def test_starts_are_those_asked_for_and_the_best_end_counts(monkeypatch, identity_first):
     def minimise(function, start, *, original=scipy.optimize.minimize, **options):

@@ -55,7 +55,15 @@ def minimise_jointly(
 
     Source: LeJeune & Alemohammad 2024, eq. 1 under Model A; with one block, k = 1 and fixed
     outputs, eq. 1 under Theorem 1.
+
+    Raises:
+        ValueError: if the rank of the features' kernel in float64 is too low to fit all targets.
     """
+    rank = int(torch.linalg.matrix_rank(_kernel(features), hermitian=True))
+    if rank < len(targets):
+        raise ValueError(
+            f"features: rank {rank} for {len(targets)} targets; they cannot all be fitted."
+        )
     sizes: list[int] = []
     for block, fixed in zip(features, fixed_outputs, strict=True):
         _, k, d = block.shape
@@ -76,8 +84,7 @@ def minimise_jointly(
         ]
 
     def weights(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        flat = torch.cat([block.flatten(1) for block in transformed(pairs)], dim=1)  # (n, p)
-        return torch.linalg.solve(flat @ flat.T, targets)
+        return torch.linalg.solve(_kernel(transformed(pairs)), targets)
 
     def objective(entries: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(entries, requires_grad=True)
@@ -107,3 +114,8 @@ def minimise_jointly(
         for block, (on_inputs, on_outputs) in zip(transformed(pairs), pairs, strict=True)
     ]
     return JointMinimum(float(best.fun), pairs, coefficients)
+
+
+def _kernel(features: Sequence[torch.Tensor]) -> torch.Tensor:
+    flat = torch.cat([block.flatten(1) for block in features], dim=1)  # (n, p)
+    return flat @ flat.T
