@@ -82,7 +82,8 @@ def rigid_penalty(v: np.ndarray) -> np.ndarray:
 def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     """Joint penalty (ω₁ ⊕ ω₂)(v) = min over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
 
-    The result is itself a penalty; it raises ValueError for v below 1.
+    The result is itself a penalty; it raises ValueError for v below 1. The search, on a grid, can
+    miss the lowest of several valleys.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2.
 
@@ -133,7 +134,7 @@ def effective_penalty(omega: Penalty) -> Penalty:
 
     It is increasing and concave in v², and v² + o(v²) near 0 if ω is positive above 1; unlike ω it
     is 0 at v = 0. It raises ValueError for negative v, and if ω grows too slowly for a minimum
-    below z = 2^500.
+    below z = 2^500. The search, on a grid, can miss the lowest of several valleys.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
 
@@ -152,7 +153,8 @@ def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
     """Scale s = argmin over z ≥ 1 of ω(z) + ‖β‖²/z² by which features along β grow.
 
     1/s² is the slope of ω̃ with respect to ‖β‖². One of the minimisers is returned, in the shape of
-    `norm`, to a relative precision of about 1e-8: the objective is flat at its minimum.
+    `norm`, to a relative precision of about 1e-8: the objective is flat at its minimum. The search,
+    on a grid, can miss the lowest of several valleys.
 
     Source: LeJeune & Alemohammad 2024, Theorem 1.
 
