@@ -419,6 +419,11 @@ def test_inputs_that_do_not_fit_the_bound_are_refused(shape):
         complexity.unit_capacity_bound(weights, weights, torch.ones(shape), 1.0)
 
 
+def test_inputs_that_are_not_finite_have_no_bound():
+    with pytest.raises(ValueError, match=r"^x: some inputs are not finite"):
+        complexity.unit_capacity_bound(DIAGONAL, ZEROS, torch.tensor([[math.nan, 1.0]]), 1.0)
+
+
 def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
     class Named(nn.Module):
         def __init__(self):

@@ -166,8 +166,8 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
-        ValueError: if there are not two layers, shapes differ, there is no sample, or the margin is
-            not positive.
+        ValueError: if there are not two layers, shapes differ, there is no sample, an input is not
+            finite, or the margin is not positive.
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
@@ -177,6 +177,8 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
         raise ValueError(
             f"x: of shape {tuple(x.shape)}; the first layer takes {u.shape[1]} inputs."
         )
+    if not x.isfinite().all():
+        raise ValueError("x: some inputs are not finite, so they have no bound.")
     x = x.flatten(1)  # (n, d)
     data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
     scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))
