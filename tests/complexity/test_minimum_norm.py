@@ -77,6 +77,14 @@ def test_labels_that_cannot_be_met_are_refused():
         minimum_norm_interpolator(features, y)
 
 
+@pytest.mark.parametrize("place", ["features", "y"])
+def test_what_is_not_finite_cannot_be_fitted(place):
+    given = {"features": np.eye(2), "y": np.ones(2)}
+    given[place] = given[place] * np.nan
+    with pytest.raises(ValueError, match=r"^features and y: they must be finite"):
+        minimum_norm_interpolator(**given)
+
+
 def test_a_singular_value_of_rounding_s_size_is_none():
     with pytest.raises(ValueError, match="rank 1 for 2 labels"):
         minimum_norm_interpolator(np.diag([1.0, 1e-16]), np.ones(2))

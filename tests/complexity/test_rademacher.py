@@ -115,3 +115,17 @@ def test_margins_take_labels_of_any_type_and_refuse_what_are_none():
             margin(scores, np.array(labels))
     with pytest.raises(ValueError, match=r"labels of shape \(2,\) for 1 samples"):
         margin(scores[:1], np.array([0, 1]))
+
+
+def test_one_class_has_no_margin():
+    with pytest.raises(ValueError, match=r"^scores: of 1 classes; a margin needs two or more"):
+        margin(np.ones((2, 1)), np.array([0, 0]))
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan])
+def test_bounds_refuse_radii_and_margins_out_of_range(value):
+    with pytest.raises(ValueError, match=r"^radius: .*; it must be at least 0"):
+        linear_class_bound(np.eye(2), np.eye(2), value)
+    for gamma in (value, 0.0):
+        with pytest.raises(ValueError, match=r"^gamma: .*; it must be above 0"):
+            multiclass_bound(np.ones((2, 3, 2)), np.eye(2), 1.0, gamma)

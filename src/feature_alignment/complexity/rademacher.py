@@ -44,7 +44,12 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
     of the updates add up.
 
     Source: Baratin et al. 2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
+
+    Raises:
+        ValueError: if the radius M is negative.
     """
+    if not radius >= 0:
+        raise ValueError(f"radius: {radius}; it must be at least 0.")
     rescaled = np.linalg.solve(transform, features.T)
     return float(radius / len(features) * np.linalg.norm(rescaled))
 
@@ -55,9 +60,12 @@ def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     Source: Baratin et al. 2021, eq. 54.
 
     Raises:
-        ValueError: if the labels are not class numbers, one for each sample.
+        ValueError: if there are fewer than two classes, or the labels are not class numbers, one
+            for each sample.
     """
     (n, c), labels = scores.shape[-2:], np.asarray(labels)
+    if c < 2:
+        raise ValueError(f"scores: of {c} classes; a margin needs two or more.")
     if labels.shape != (n,):
         raise ValueError(f"labels of shape {labels.shape} for {n} samples; give (n,).")
     whole = np.floor(labels.astype(np.float64)) == labels  # NaN is not
@@ -78,8 +86,7 @@ def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
     Raises:
         ValueError: if γ is not positive.
     """
-    if not gamma > 0:
-        raise ValueError(f"gamma: {gamma}; it must be above 0.")
+    _check_margin(gamma)
     return np.clip(1 - margins / gamma, 0.0, 1.0)
 
 
@@ -92,10 +99,19 @@ def multiclass_bound(
     Φ(x_i)[y], (n, c, p); γ is the margin.
 
     Source: Baratin et al. 2021, Theorem 13 (eq. 78).
+
+    Raises:
+        ValueError: if the radius M is negative, or γ not positive.
     """
+    _check_margin(gamma)
     n, c, p = features.shape
     flat = linear_class_bound(features.reshape(n * c, p), transform, radius)  # contains 1/(nc)
     return c * c**1.5 * flat / gamma
+
+
+def _check_margin(gamma: float) -> None:
+    if not gamma > 0:
+        raise ValueError(f"gamma: {gamma}; it must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -113,11 +129,14 @@ def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNor
     Source: Baratin et al. 2021, eq. 81.
 
     Raises:
-        ValueError: if the rank in float64 is below n, too low to fit y, or y is not (n,).
+        ValueError: if the rank in float64 is below n, too low to fit y, y is not (n,), or a value
+            is not finite.
     """
     features, y = np.asarray(features, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if y.shape != (len(features),):
         raise ValueError(f"y: labels of shape {y.shape} for {len(features)} samples; give (n,).")
+    if not all(np.isfinite(values).all() for values in (features, y)):
+        raise ValueError("features and y: they must be finite.")
     left, singular_values, right = np.linalg.svd(features, full_matrices=False)
     rounding = singular_values[0] * max(features.shape) * np.finfo(np.float64).eps
     rank = int(np.count_nonzero(singular_values > rounding))
