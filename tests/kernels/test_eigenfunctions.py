@@ -109,3 +109,11 @@ def test_label_energy_refuses_what_does_not_fit(y, k, message):
 def test_an_eigenfunction_of_zeros_has_no_direction():
     with pytest.raises(ValueError, match="is zero"):
         label_energy(np.array([[0.0], [0.0]]), np.array([1.0, -1.0]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_has_no_label_energy(bad):
+    functions, y = np.eye(3), np.arange(3.0)
+    for given in ((functions, y + bad), (functions + bad, y)):
+        with pytest.raises(ValueError, match=r"^functions and y: they must be finite"):
+            label_energy(*given)

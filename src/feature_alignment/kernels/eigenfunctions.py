@@ -71,14 +71,16 @@ def label_energy(
     project's.
 
     Raises:
-        ValueError: if the labels do not fit, are the same for all samples, k is out of range, or an
-            eigenfunction is zero.
+        ValueError: if the labels do not fit, are the same for all samples, k is out of range, an
+            eigenfunction is zero, or a value is not finite.
     """
     labels = torch.from_numpy(np.ascontiguousarray(real_array("y", y)))
     size = float(labels.norm())
     labels = centre_labels(labels.reshape(len(labels), -1)).flatten().numpy()  # (n·c,)
     if len(labels) != len(functions):
         raise ValueError(f"{len(labels)} label entries for functions of {len(functions)}.")
+    if not all(np.isfinite(values).all() for values in (functions, labels)):
+        raise ValueError("functions and y: they must be finite.")
     given: int = functions.shape[1]
     k = given if k is None else k
     check_whole("k", k, 1, given)
