@@ -209,6 +209,7 @@ def test_parameters_that_diverged_are_refused():
         adapted_kernel(model, start, end, torch.ones(3, 3, dtype=torch.float64), 5)
 
 
-def test_a_change_that_is_not_finite_has_no_label_kernel():
+@pytest.mark.parametrize("entry", [float("nan"), float("inf"), 1e25])
+def test_a_change_that_is_not_finite_has_no_label_kernel(entry):
     with pytest.raises(ValueError, match="change: it has entries that are not finite"):
-        label_kernel(torch.tensor([[1.0], [float("nan")]]))
+        label_kernel(torch.tensor([[1.0], [entry]]))

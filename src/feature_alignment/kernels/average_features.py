@@ -137,7 +137,7 @@ def label_kernel(change: Matrix) -> torch.Tensor:
     Source: LeJeune & Alemohammad 2024, Theorem 1.
 
     Raises:
-        ValueError: if `change` is not (n, c), or not finite.
+        ValueError: if `change` is not (n, c), or its squares are not finite.
 
     Example:
         >>> label_kernel(torch.tensor([[1.0], [-2.0]]))
@@ -147,6 +147,9 @@ def label_kernel(change: Matrix) -> torch.Tensor:
     change = real_tensor("change", change)
     if change.ndim != 2:
         raise ValueError(f"change: shape {tuple(change.shape)}; it must be (n, c).")
-    if not change.isfinite().all():
-        raise ValueError("change: it has entries that are not finite.")
+    if not change.square().isfinite().all():
+        raise ValueError(
+            "change: it has entries that are not finite, or too large to be squared in "
+            f"{change.dtype}."
+        )
     return torch.outer(change.flatten(), change.flatten())
