@@ -33,3 +33,27 @@ def test_units_at_zero_are_not_active(explicit_kernel):
     grams = explicit_kernel(nn.Sequential(hidden, nn.ReLU(), readout), x)
     expected = sum(gram.trace().item() for gram in grams.values())
     assert one_hidden_layer_trace(hidden, readout, x) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(0, 4), "there are no samples"),
+        (torch.full((2, 4), torch.nan), "some inputs are not finite"),
+        (torch.full((2, 4), -torch.inf), "some inputs are not finite"),
+    ],
+)
+def test_what_has_no_trace_is_refused(x, message):
+    hidden = nn.Linear(4, 6)
+    nn.init.ones_(hidden.weight)
+    with pytest.raises(ValueError, match=f"^x: {message}"):
+        one_hidden_layer_trace(hidden, nn.Linear(6, 3), x)
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+def test_squares_beyond_single_precision_count(scale):
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 6, bias=False), nn.Linear(6, 3, bias=False)
+    x = torch.randn(5, 4)
+    expected = scale**2 * one_hidden_layer_trace(*layers, x)
+    assert one_hidden_layer_trace(*layers, scale * x) == pytest.approx(expected, rel=1e-5, abs=0)

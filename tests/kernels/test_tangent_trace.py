@@ -128,6 +128,16 @@ def test_memory_changes_nothing_and_float32_little():
     assert tangent_trace(model.float(), x.float()) == pytest.approx(whole, rel=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+@pytest.mark.parametrize("width", [2, 40])  # gradients formed, and by pairs of positions
+def test_squares_beyond_single_precision_count(scale, width):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width, bias=False), nn.Flatten())
+    x = torch.randn(3, 2, width)
+    expected = scale**2 * tangent_trace(model, x)
+    assert tangent_trace(model, scale * x) == pytest.approx(expected, rel=1e-5, abs=0)
+
+
 def test_a_plan_serves_while_parameters_change_in_place():
     model, x = CASES["mlp"]()
     plan = plan_capture(model, x)

@@ -1,7 +1,7 @@
 """Trace of the tangent kernel without forming it or, except in small layers, the features."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from feature_alignment.gradients.parameter_gradients import (
 )
 from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
+
+_LEAST = 1e-30  # a sum of squares below this may have lost much to underflow in float32
 
 
 def tangent_trace(
@@ -77,16 +79,25 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
     parameter².
 
     Source: Baratin et al. 2021, footnote 11 (‖Φ_t‖_F² = Tr K_t); the closed form is ours.
+
+    Raises:
+        ValueError: if there are no samples, or an input is not finite.
     """
+    as_samples(x)  # refuses none
     with torch.no_grad():
-        x = x.flatten(1)  # (n, d)
-        h = hidden(x)  # (n, k)
-        a = F.relu(h)
         biases = int(readout.bias is not None), int(hidden.bias is not None)
-        by_readout = len(readout.weight) * (_squares(a) + biases[0])  # (n,)
         columns = readout.weight.double().square().sum(0)  # (k,): ‖V_{·j}‖²
-        by_hidden = (_squares(x) + biases[1]) * ((h > 0).double() @ columns)  # (n,)
-        return float((by_readout + by_hidden).sum())
+
+        def trace(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+            by_readout = len(readout.weight) * (_squares(a) + biases[0])  # (n,)
+            by_hidden = (_squares(x) + biases[1]) * ((a > 0).double() @ columns)  # (n,)
+            return (by_readout + by_hidden).sum()
+
+        x = x.flatten(1)  # (n, d)
+        found = _in_range(trace, x, F.relu(hidden(x)))
+        if not (math.isfinite(found) or x.isfinite().all()):  # NaN and infinity in x remain
+            raise ValueError("x: some inputs are not finite, so they have no trace.")
+        return found
 
 
 def _trace(plan: CapturePlan, samples: Samples, memory_budget: int) -> float:
@@ -115,18 +126,30 @@ def _squared_norm(uses: Sequence[Gradients]) -> float:
     compared = 1 if isinstance(use.inputs, TokenInputs) else d
     if t * (compared + c * k) > c * use.rows * d:
         return _sum_of_squares(use.features())
+
+    def over_pairs(inputs: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
+        products = deltas @ deltas.transpose(2, 3)  # (b, c, P, P)
+        pairs = use.inputs.own_similarity(inputs).to(products.dtype)[:, None]
+        return products.mul_(pairs).sum(dtype=torch.float64)
+
     total = 0.0
     for samples in spans(n, max(1, BLOCK // (t * max(d, c * t)))):
         for group in range(use.inputs.groups):
             factors = use.factors(group, samples)
-            products = factors.deltas @ factors.deltas.transpose(2, 3)  # (b, c, P, P)
-            pairs = use.inputs.own_similarity(factors.inputs).to(products.dtype)[:, None]
-            total += float(products.mul_(pairs).sum(dtype=torch.float64))
+            total += _in_range(over_pairs, factors.inputs, factors.deltas)
     return total
 
 
 def _sum_of_squares(values: torch.Tensor) -> float:
-    return float(values.square().sum(dtype=torch.float64))
+    return _in_range(lambda values: values.square().sum(dtype=torch.float64), values)
+
+
+def _in_range(squares: Callable[..., torch.Tensor], *values: torch.Tensor) -> float:
+    """A sum of squares, in float64 throughout if some leave the range of the values' precision."""
+    found = float(squares(*values))
+    if _LEAST <= found < math.inf or not values[-1].any():  # of zeros, the sum is exact
+        return found
+    return float(squares(*(value.double() for value in values)))
 
 
 def _squares(rows: torch.Tensor) -> torch.Tensor:
