@@ -379,6 +379,14 @@ def test_a_search_that_stalls_is_not_called_converged(structure):
     assert not model.converged_
 
 
+def test_targets_of_a_bad_scale_are_named_where_they_are_not_interpolated(monkeypatch):
+    """Whether conjugate gradients miss targets this large depends on the processor."""
+    network, x, y = problem()
+    monkeypatch.setattr(penalised_interpolation, "_INTERPOLATES", -1)
+    with pytest.raises(ValueError, match=r"the targets too large: .* give targets of unit size"):
+        AdaptiveTangentFeatures(network).fit(x, 1e10 * y)
+
+
 def test_a_search_that_gains_little_goes_on_until_it_is_near_the_minimum(monkeypatch):
     """When it gains little for the first time depends on the processor."""
     network, x, y = problem()

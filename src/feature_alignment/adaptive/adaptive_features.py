@@ -116,8 +116,8 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         """Fit targets y, (n,) or (n, c), exactly at samples X (n, …); return the estimator itself.
 
         Raises:
-            ValueError: if a value is not finite, shapes do not match, a setting is unknown, or the
-                tangent features of the samples are linearly dependent.
+            ValueError: if a value is not finite, shapes do not match, a setting is unknown, the
+                tangent features of the samples are linearly dependent, or the targets too large.
 
         Warns:
             ConvergenceWarning: if the best start ended at `max_iter`, or stalled above its minimum.

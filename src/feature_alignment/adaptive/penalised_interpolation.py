@@ -97,15 +97,17 @@ class Interpolation:
         """Check that coefficients interpolate, to `_INTERPOLATES` of the residual's norm.
 
         Raises:
-            UserError: if they do not, because the features are nearly dependent.
+            UserError: if they do not, because the features are nearly dependent or the
+                targets too large.
         """
         norm = float(self.residual.norm())
         left = float((self.residual - self.times(matrices)).norm())
         if not left <= _INTERPOLATES * norm:
             raise UserError(
                 "x: the tangent features of the samples are linearly dependent in "
-                f"{self.residual.dtype}: of targets of norm {norm:.3g}, {left:.3g} is left; "
-                "remove nearly equal samples, use float64, or a larger network."
+                f"{self.residual.dtype}, or the targets too large: of targets of norm {norm:.3g}, "
+                f"{left:.3g} is left; remove nearly equal samples, give targets of unit size, use "
+                "float64, or a larger network."
             )
 
     def within(self, matrices: Matrices) -> Matrices:
