@@ -209,6 +209,15 @@ def test_parameters_that_diverged_are_refused():
         adapted_kernel(model, start, end, torch.ones(3, 3, dtype=torch.float64), 5)
 
 
+@pytest.mark.parametrize("factor", [1e14, 1e25])  # with gradients that are finite, and not
+def test_outputs_that_are_not_finite_at_the_end_are_refused(factor):
+    model = MLP(3, [5, 5], 2, "relu", True, torch_stream(0, "init"))
+    start = copy_parameters(model)
+    end = {name: factor * value for name, value in start.items()}
+    with pytest.raises(ValueError, match="outputs of some samples are not finite"):
+        adapted_kernel(model, start, end, X.float(), 2)
+
+
 @pytest.mark.parametrize("entry", [float("nan"), float("inf"), 1e25])
 def test_a_change_that_is_not_finite_has_no_label_kernel(entry):
     with pytest.raises(ValueError, match="change: it has entries that are not finite"):

@@ -59,6 +59,7 @@ from feature_alignment.gradients.parameter_values import (
 )
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
+from feature_alignment.training.errors import TrainingDivergedError
 
 T = TypeVar("T")
 
@@ -199,8 +200,8 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.
         ReorderedSamplesError: if an operation takes the samples in another order.
-        ValueError: if the model has another number of outputs for them than the plan, or gradients
-            are not finite.
+        ValueError: if the model has another number of outputs for them than the plan, or outputs or
+            gradients are not finite.
     """
     n, c = len(samples), plan.outputs
     spaces: dict[int, torch.Tensor] = {}
@@ -260,6 +261,8 @@ def _recorded_as_planned(
     some = samples[list(range(span.start, span.stop)) * (1 + (span.stop - span.start == 1))]
     with recorded(plan.function, plan.values, some, plan.names) as r:
         _refuse_other_outputs(plan, r.f.shape[1])
+        if not r.f.isfinite().all():
+            raise TrainingDivergedError("the model's outputs of some samples are not finite.")
         if r.graph.signature != plan.signature:
             raise OtherPathError
         try:

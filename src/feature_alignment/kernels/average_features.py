@@ -56,8 +56,8 @@ def average_tangent_features(
     Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
 
     Raises:
-        ValueError: if there are fewer than two points, the end is not finite, it has other integers
-            than the start, or the model is not supported.
+        ValueError: if there are fewer than two points, the end or an output on the path is not
+            finite, the end has other integers than the start, or the model is not supported.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
