@@ -122,6 +122,19 @@ def test_a_model_without_values_is_told_as_such():
         fa.tangent_kernel(nn.Linear(2, 1, device="meta"), torch.ones(3, 2))
 
 
+@pytest.mark.parametrize(
+    "measure",
+    [
+        *(fa.tangent_kernel, fa.tangent_trace, fa.tangent_features, fa.Jacobian, fa.features),
+        lambda model, x: fa.fisher_rao_norm(model, x, torch.zeros(3)),
+        lambda model, x: fa.average_tangent_features(model, {}, {}, x),
+    ],
+)
+def test_what_is_no_module_is_told_as_such(measure):
+    with pytest.raises(ValueError, match=r"^model: a builtin.*; give a torch\.nn\.Module"):
+        measure(torch.tanh, torch.ones(3, 2))
+
+
 def test_averages_are_taken_in_inference_mode_too():
     model, x = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), torch.ones(3, 2)
     start = fa.copy_parameters(model)

@@ -64,7 +64,11 @@ def input_like(model: nn.Module) -> torch.Tensor | None:
     """The first floating-point parameter, which sets the precision and device of input arrays.
 
     Tensors keep their own; NumPy arrays are float64 by default, and never on a GPU.
+
+    Raises:
+        ValueError: if the model is not a module.
     """
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
     return next((p for p in model.parameters() if p.is_floating_point()), None)
 
 
