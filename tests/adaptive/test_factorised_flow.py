@@ -54,13 +54,14 @@ def test_small_steps_of_gradient_descent_follow_the_flow(problem):
 @pytest.mark.parametrize(
     ("features", "targets", "message"),
     [
-        (np.full((3, 2, 4), np.nan), np.ones(3), "must be finite"),
-        (np.ones((3, 2, 4)), np.ones(1), "give one for each"),
+        ([np.full((3, 2, 4), np.nan)], np.ones(3), "must be finite"),
+        ([np.ones((3, 2, 4))], np.ones(1), "give one for each"),
+        ([], np.ones(3), "features: there are none"),
     ],
 )
 def test_what_cannot_be_integrated_is_refused(features, targets, message):
     with pytest.raises(ValueError, match=message):
-        factorised_flow([features], targets, 1.0)
+        factorised_flow(features, targets, 1.0)
 
 
 @pytest.mark.parametrize("duration", [-1.0, np.nan, np.inf])

@@ -135,6 +135,7 @@ def test_shapes_are_kept():
     ("make", "message"),
     [
         (lambda: PowerPenalty(0), "p: 0 is out of range"),
+        (lambda: PowerPenalty("a"), "p: a str; give a number above 0"),
         (lambda: JOINT(np.array([0.5])), "v: 0.5; a joint penalty is defined on v ≥ 1"),
         (lambda: effective_penalty(SQUARE)(np.array([-1.0])), "v: -1.0; an effective penalty is"),
         (lambda: effective_penalty(lambda v: v**2), "the penalty is 1.0 at 1; it must be 0"),

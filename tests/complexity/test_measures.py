@@ -154,14 +154,17 @@ def test_the_bound_by_unit_capacity_has_the_data_and_the_margin_in_it():
     # ‖U − U⁰‖_F = 2, ‖X‖_F = ‖U⁰X‖_F = √5, ‖V‖_F = √20, c = h = n = 2.
     expected = math.sqrt(20) * 3 * math.sqrt(5) / 0.5 + math.sqrt(2)
     assert complexity.unit_capacity_bound(DIAGONAL, start, x, 0.5) == pytest.approx(expected)
-    with pytest.raises(ValueError, match="margin: 0"):
-        complexity.unit_capacity_bound(DIAGONAL, start, x, 0.0)
+    for margin in (0.0, "a"):
+        with pytest.raises(ValueError, match="margin: "):
+            complexity.unit_capacity_bound(DIAGONAL, start, x, margin)
 
 
 def test_unit_capacity_is_for_two_layers_only():
     weights = complexity.layer_matrices(mlp())
-    with pytest.raises(ValueError, match="has 3 layers"):
+    with pytest.raises(ValueError, match=r"^unit_capacity: the network has 3 layers"):
         complexity.unit_capacity(weights, weights)
+    with pytest.raises(ValueError, match=r"^unit_capacity_bound: the network has 3 layers"):
+        complexity.unit_capacity_bound(weights, weights, torch.ones(1, 3), 1.0)
 
 
 @settings(deadline=None, max_examples=20)
@@ -273,6 +276,8 @@ def test_the_margin_is_that_to_the_strongest_rival():
     assert complexity.margin_quantile(f, y, 1.0) == pytest.approx(2)
     assert complexity.margin_quantile(f, y, 0.5) == pytest.approx(0.5)
     assert complexity.margin_quantile(f, y) == complexity.margin_quantile(f, y, 0.1)
+    with pytest.raises(ValueError, match="q: a str; give a number from 0 to 1"):
+        complexity.margin_quantile(f, y, "a")
 
 
 def test_a_layer_of_zeros_has_no_spectral_measure():
@@ -388,6 +393,8 @@ def test_grouped_convolutions_have_the_matrix_of_the_dense_one():
     "weights",
     [
         mlp(),
+        None,
+        (matrix for matrix in DIAGONAL),
         [],
         torch.eye(2),
         {"a": torch.eye(2)},
@@ -405,6 +412,7 @@ def test_grouped_convolutions_have_the_matrix_of_the_dense_one():
         lambda w: complexity.spectral_complexity(w, w),
         lambda w: complexity.pac_bayes_spectral(w, w),
         lambda w: complexity.distance_from_start(w, w),
+        lambda w: complexity.unit_capacity(w, w),
     ],
 )
 def test_weights_that_are_no_finite_matrices_are_refused(measure, weights):

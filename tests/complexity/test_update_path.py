@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import feature_alignment as fa
-from feature_alignment.complexity.update_path import UpdatePath
+from feature_alignment.complexity.update_path import PathProbe, UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace
 from feature_alignment.models.mlp import MLP
@@ -197,6 +197,14 @@ def test_a_parameter_of_another_shape_has_no_path():
         path.add(model)
     with pytest.raises(ValueError, match=r"'1.weight' has the shape \(1, 2\), and had \(3, 2\)"):
         UpdatePath(model, lambda model: 1.0).load_state_dict(state)
+
+
+@pytest.mark.parametrize("state", [{}, None, {"length": 1.0}])
+@pytest.mark.parametrize("kind", [UpdatePath, PathProbe])
+def test_what_is_no_state_of_a_path_is_refused(kind, state):
+    path = kind(nn.Linear(2, 1), (lambda model: 1.0) if kind is UpdatePath else torch.ones(3, 2))
+    with pytest.raises(ValueError, match=f"^state: not a result of `{kind.__name__}.state_dict`"):
+        path.load_state_dict(state)
 
 
 @pytest.mark.parametrize("value", [None, torch.ones(2), "1"])

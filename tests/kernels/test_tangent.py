@@ -100,6 +100,11 @@ def test_features_that_are_exactly_the_same_are_0_once_centred(dtype):
         zero.spectrum(centred=False)
 
 
+def test_a_kernel_of_no_layer_is_refused():
+    with pytest.raises(ValueError, match="layers: there are none"):
+        TangentKernel({}, 1)
+
+
 def test_what_is_wrong_with_the_columns_is_told_of_them():
     model, x = nn.Linear(3, 2), inputs(4).float()
     with pytest.raises(ValueError, match=r"x2, the inputs of the columns: x: torch\.int64, where"):

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -52,6 +53,12 @@ def tangents(model, x):
 
 def rho(a, b):
     return float(torch.trace(a.T @ b) / (torch.trace(a.T @ a) * torch.trace(b.T @ b)).sqrt())
+
+
+def test_references_may_be_arrays(x):
+    found = measured(FeatureProbe(network(), x, references={"a": np.eye(4)}), network())
+    expected = measured(FeatureProbe(network(), x, references={"a": torch.eye(4)}), network())
+    assert found == expected
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -44,11 +44,14 @@ def factorised_flow(
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
-        ValueError: if the targets are not (n,), a value is not finite, or the duration is negative.
+        ValueError: if there is no block, the targets are not (n,), a value is not finite, or the
+            duration is negative.
         RuntimeError: if the integration fails.
     """
     if not 0 <= duration < math.inf:
         raise ValueError(f"duration: {duration}; give a finite number of at least 0.")
+    if not len(features):
+        raise ValueError("features: there are none; give those of one block or more, (n, k, d).")
     targets = np.asarray(targets)
     if any(len(block) != len(targets) for block in features) or targets.ndim != 1:
         raise ValueError(

@@ -6,6 +6,7 @@ forms for the paper's examples are in `adaptive_scales`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class PowerPenalty:
     Source: LeJeune & Alemohammad 2024, Section 3; p = 2 and p = 1 are ω₁ and ω₂ of Figure 2.
 
     Raises:
-        ValueError: if p is not positive.
+        ValueError: if p is not a positive number.
 
     Example:
         >>> PowerPenalty(2)(np.array([1.0, 4.0]))
@@ -43,6 +44,7 @@ class PowerPenalty:
     p: float
 
     def __post_init__(self) -> None:
+        check_kind("p", self.p, Real, "a number above 0")
         if not self.p > 0:
             raise ValueError(f"p: {self.p} is out of range; it must be above 0.")
 

@@ -9,6 +9,7 @@ weights raise ValueError if these are not finite matrices.
 
 import math
 from collections.abc import Collection, Sequence
+from numbers import Real
 
 import torch
 from torch import nn
@@ -156,7 +157,7 @@ def unit_capacity(weights: Matrices, initial: Matrices) -> float:
     Raises:
         ValueError: if there are not two layers, or the initial weights have different shapes.
     """
-    u, v, u0 = _two_layers(weights, initial)
+    u, v, u0 = _two_layers("unit_capacity", weights, initial)
     return float(v.norm()) * (float((u - u0).norm()) + _spectral(u0))
 
 
@@ -169,7 +170,8 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
         ValueError: if there are not two layers, shapes differ, there is no sample, an input is not
             finite, or the margin is not positive.
     """
-    u, v, u0 = _two_layers(weights, initial)
+    u, v, u0 = _two_layers("unit_capacity_bound", weights, initial)
+    check_kind("margin", margin, Real | torch.Tensor, "a number above 0")
     if not margin > 0:
         raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
     x = real_tensor("x", x, u0)
@@ -268,6 +270,7 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)
         2.0
     """
+    check_kind("q", q, Real | torch.Tensor, "a number from 0 to 1")
     if not 0 <= q <= 1:
         raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
     f = real_tensor("outputs", outputs).detach().double()
@@ -280,14 +283,15 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
 
 
 def _two_layers(
-    weights: Matrices, initial: Matrices
+    measure: str, weights: Matrices, initial: Matrices
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    if len(weights) != 2:
+    ends = _finite("weights", weights)
+    if len(ends) != 2:
         raise ValueError(
-            f"unit_capacity: the network has {len(weights)} layers; the measure is defined for 2."
+            f"{measure}: the network has {len(ends)} layers; the measure is defined for 2."
         )
     _changes(weights, initial)
-    u, v = _finite("weights", weights)
+    u, v = ends
     return u, v, _finite("initial", initial)[0]
 
 

@@ -118,7 +118,12 @@ class UpdatePath:
         return {**sums, "parameters": self._parameters, "features": self._features}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a path from the `state` returned by `state_dict`."""
+        """Continue a path from the `state` returned by `state_dict`.
+
+        Raises:
+            ValueError: if it is something else, or of a model of other shapes.
+        """
+        _check_state(self, state)
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
         self._check_shapes(state["parameters"])
@@ -209,7 +214,12 @@ class PathProbe:
         return {**told, "path": self._path.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the `state` returned by `state_dict`."""
+        """Continue from the `state` returned by `state_dict`.
+
+        Raises:
+            ValueError: if it is something else, or of a model of other shapes.
+        """
+        _check_state(self, state)
         self._at, self._gaps, self._gaps_told = state["at"], state["gaps"], state["gaps_told"]
         self._path.load_state_dict(state["path"])
 
@@ -217,3 +227,8 @@ class PathProbe:
         self._gaps |= self._at is not None and step > self._at + updates
         self._at = step
         self._path.add(model)
+
+
+def _check_state(owner: UpdatePath | PathProbe, state: Mapping[str, Any]) -> None:
+    if not isinstance(state, Mapping) or not state.keys() >= owner.state_dict().keys():
+        raise ValueError(f"state: not a result of `{type(owner).__name__}.state_dict`.")

@@ -23,6 +23,9 @@ class TangentKernel:
         layers: the Gram matrix (n·c, n₂·c) of each layer's features, in units of f² per parameter².
         outputs: c.
 
+    Raises:
+        ValueError: if there is no layer.
+
     Example:
         >>> from torch import nn
         >>> from feature_alignment.kernels.tangent import tangent_kernel
@@ -32,6 +35,10 @@ class TangentKernel:
 
     layers: dict[str, torch.Tensor]
     outputs: int
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise ValueError("layers: there are none; give the Gram matrix of one layer or more.")
 
     def __repr__(self) -> str:
         rows, columns = (size // self.outputs for size in self._shape)

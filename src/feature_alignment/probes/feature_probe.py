@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
@@ -65,7 +66,7 @@ class FeatureProbe:
         x: ModelInput,
         *,
         layers: Sequence[str] | None = None,
-        references: Mapping[str, torch.Tensor] | None = None,
+        references: Mapping[str, Matrix] | None = None,
         centre_tangents: bool = False,
         keep_matrices_at: Collection[int] = (),
         split: str = "train",
@@ -73,7 +74,10 @@ class FeatureProbe:
         **options: Any,
     ) -> None:
         self._x, self._layers, self._split, self._partial = x, layers, split, partial
-        self._references = dict(references or {})
+        self._references = {
+            name: real_tensor(f"references: {name!r}", matrix)
+            for name, matrix in (references or {}).items()
+        }
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {"centre_tangents": centre_tangents, **options}
         self._initial = copy_parameters(model)
