@@ -113,7 +113,7 @@ def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> tuple[np.ndar
         ValueError: if a scale is below 1.
     """
     v = np.asarray(v, dtype=float)
-    if (v < 1).any():
+    if not (v >= 1).all():  # NaN is not
         raise ValueError(f"v: {v.min()}; a joint penalty is defined on v ≥ 1.")
 
     def split(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -174,7 +174,7 @@ def _minimise_over_scale(
     omega: Penalty, heights: np.ndarray, v: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     v = np.asarray(v, dtype=float)
-    if (v < 0).any():
+    if not (v >= 0).all():  # NaN is not
         raise ValueError(f"v: {v.min()}; an effective penalty is defined on v ≥ 0.")
 
     def largest_scale(part: np.ndarray) -> np.ndarray:
