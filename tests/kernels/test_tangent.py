@@ -100,6 +100,15 @@ def test_features_that_are_exactly_the_same_are_0_once_centred(dtype):
         zero.spectrum(centred=False)
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e-90, 1e78])  # whose squares under- or overflow
+def test_a_spectrum_does_not_depend_on_the_scale(scale):
+    model, x = nn.Linear(3, 1, bias=False).double(), inputs(4)
+    kernel, expected = tangent_kernel(model, scale * x), tangent_kernel(model, x)
+    for centred in (True, False):
+        found = kernel.effective_rank(centred=centred)
+        assert found == pytest.approx(expected.effective_rank(centred=centred), rel=1e-6)
+
+
 def test_a_kernel_of_no_layer_is_refused():
     with pytest.raises(ValueError, match="layers: there are none"):
         TangentKernel({}, 1)

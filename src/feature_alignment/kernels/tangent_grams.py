@@ -1,5 +1,6 @@
 """A tangent kernel as the Gram matrices of its layers, and what is measured on them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -91,7 +92,7 @@ class TangentKernel:
         if len(total) == self.outputs:
             raise ValueError("a single sample has no centred kernel; give several.")
         centred = centre_kernel(total, self.outputs)
-        share = float(centred.norm() / total.norm())
+        share = _share(centred, total)
         if 0 < share < 10 * self._rounding:
             raise ValueError(
                 f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
@@ -134,7 +135,7 @@ class TangentKernel:
         # centring keeps the raw kernel's rounding errors.
         total = self._of_one_set()
         kernel = self.centred if centred else total
-        share = float(kernel.norm() / total.norm())
+        share = _share(kernel, total)
         if not share > 0:  # NaN if the raw kernel is 0, too
             raise ValueError(
                 "once centred, the kernel is 0: the features are the same for all samples."
@@ -192,3 +193,11 @@ class TangentKernel:
             block = ".".join(layer.split(".")[:depth])
             blocks[block] = blocks[block] + gram if block in blocks else gram.clone()
         return TangentKernel(blocks, self.outputs)
+
+
+def _share(part: torch.Tensor, whole: torch.Tensor) -> float:
+    """‖part‖ / ‖whole‖, scaled if squares could over- or underflow; NaN if the whole is 0."""
+    if not 1e-100 < whole.norm() < math.inf:
+        largest = whole.abs().max()
+        part, whole = part / largest, whole / largest
+    return float(part.norm() / whole.norm())
