@@ -61,6 +61,11 @@ def test_references_may_be_arrays(x):
     assert found == expected
 
 
+def test_a_reference_of_zeros_is_refused(x):
+    with pytest.raises(ValueError, match="references: 'a' is zero"):
+        FeatureProbe(network(), x, references={"a": torch.zeros(4, 4)})
+
+
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_all_measures_follow_their_definitions(x, outputs):
     model = network(outputs)

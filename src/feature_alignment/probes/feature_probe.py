@@ -58,6 +58,9 @@ class FeatureProbe:
         partial: whether to report layers whose NFC is not defined as problems and measure the
             others, instead of raising an error.
         options: further arguments of `layer_feature_matrices`, such as `output_samples`.
+
+    Raises:
+        ValueError: if a reference is not of real numbers, or zero.
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class FeatureProbe:
             name: real_tensor(f"references: {name!r}", matrix)
             for name, matrix in (references or {}).items()
         }
+        if zero := [name for name, matrix in self._references.items() if not matrix.any()]:
+            raise ValueError(f"references: {zero[0]!r} is zero, so no correlation is defined.")
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {"centre_tangents": centre_tangents, **options}
         self._initial = copy_parameters(model)
