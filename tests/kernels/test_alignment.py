@@ -197,6 +197,12 @@ def test_no_forms_have_no_alignments():
     assert label_alignments(np.eye(2), np.array([[1.0], [-1.0]]), []) == {}
 
 
+@pytest.mark.parametrize("form", ["released", LabelAlignmentForm.RELEASED])
+def test_a_single_form_is_no_list_of_forms(form):
+    with pytest.raises(ValueError, match=r"forms: 'released'; give a list of forms"):
+        label_alignments(np.eye(2), np.array([[1.0], [-1.0]]), form)
+
+
 def test_class_numbers_stand_for_one_hot_labels():
     features = np.random.default_rng(0).normal(size=(12, 20))
     numbers = np.array([0, 2, 1, 1])

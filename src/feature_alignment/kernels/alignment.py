@@ -12,7 +12,7 @@ from enum import StrEnum
 import torch
 
 from feature_alignment.arrays import Matrix, real_tensor
-from feature_alignment.errors import check_choice, check_whole
+from feature_alignment.errors import check_choice, check_whole, shortened
 
 
 class UndefinedAlignmentError(ValueError):
@@ -130,6 +130,8 @@ def label_alignments(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "
             "labels must be (n, c), or class numbers (n,), and the kernel (n·c, n·c)."
         )
+    if isinstance(forms, str):
+        raise ValueError(f"forms: {shortened(str(forms))}; give a list of forms, as ['released'].")
     if not (forms := [_form(form) for form in forms]):
         return {}
     by_class, by_mean = centre_labels(labels), labels - labels.mean()
