@@ -173,6 +173,35 @@ def test_constant_factors_have_no_path_norm(function, said):
         path_norm(Scaled(), (3,))
 
 
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda h: h.norm(dim=1, keepdim=True), "LinalgVectorNorm"),
+        (lambda h: h.square().sum(1).sqrt(), "Sqrt"),
+        (lambda h: h.prod(1).abs() ** 0.5, "Pow"),
+        (lambda h: h.prod(1).abs() ** torch.tensor(0.5), "Pow"),
+        (lambda h: torch.hypot(*h.unbind(1)), "Hypot"),
+    ],
+)
+def test_roots_and_norms_have_no_path_norm(function, said):
+    class Rooted(nn.Linear):
+        def forward(self, x):
+            return function(super().forward(x))
+
+    with pytest.raises(ValueError, match=rf"^path_norm: .* takes a root or a norm \({said}\)"):
+        path_norm(Rooted(3, 2, bias=False), (3,))
+
+
+def test_powers_of_weights_have_a_path_norm():
+    class Positive(nn.Linear):
+        def forward(self, x):
+            return x @ self.weight.square().T
+
+    model = Positive(3, 2, bias=False)
+    expected = model.weight.detach().square().norm()
+    assert path_norm(model, (3,)) == pytest.approx(float(expected))
+
+
 def test_masks_of_zeros_and_ones_have_a_path_norm():
     class Masked(nn.Linear):
         def forward(self, x):

@@ -23,6 +23,7 @@ _FACTORS: dict[str, slice] = {
     **dict.fromkeys(("Addbmm", "Addcmul", "Addmm", "Addmv", "Baddbmm"), slice(1, 3)),
 }
 _SUBTRACTS = "path_norm: the model subtracts, so its outputs are not sums over paths"
+_ROOTS = ("Cdist", "Hypot", "LinalgSvd", "LinalgVectorNorm", "Norm", "Rsqrt", "Sqrt")
 _AVERAGES = ("Avg", "GridSampler", "Lerp", "Mean")
 
 
@@ -38,9 +39,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
     Raises:
         ValueError: if there is no parameter or the model takes no inputs of that shape, or returns
-            no tensor; if it normalises, averages, subtracts or multiplies by a constant, so that
-            outputs of squared parameters are not the sum, or computes weights from other
-            parameters; if the network without biases (parameters with one axis) is not
+            no tensor; if it normalises, averages, subtracts, takes roots or multiplies by a
+            constant, so that outputs of squared parameters are not the sum, or computes weights
+            from other parameters; if the network without biases (parameters with one axis) is not
             homogeneous, as with activations other than ReLU; or if the norm is not finite.
 
     Example:
@@ -110,6 +111,11 @@ def _refuse_constant_factors(outputs: torch.Tensor) -> None:
         plain = all((torch.as_tensor(c) == torch.as_tensor(c) ** 2).all() for c in constants)
         if kind in ("Neg", "Rsub", "Sub"):
             raise ValueError(f"{_SUBTRACTS} ({kind}).")
+        if kind in _ROOTS or (kind == "Pow" and (torch.as_tensor(node._saved_exponent) % 1).any()):
+            raise ValueError(
+                f"path_norm: the model takes a root or a norm ({kind}), so its outputs are not "
+                "sums over paths."
+            )
         averaged = any(word in kind for word in _AVERAGES)
         averaged |= kind.startswith("Upsample") and not kind.startswith("UpsampleNearest")
         if kind == "Mean" and inputs[0]:  # which may be of one number each
