@@ -78,6 +78,12 @@ def test_the_initial_kernel_is_of_the_same_outputs():
     assert (row.metric, row.value) == ("adapted_kernel_change", pytest.approx(1))
 
 
+@pytest.mark.parametrize("points", [1, 2.5])
+def test_a_path_of_fewer_than_two_points_is_refused_at_once(points):
+    with pytest.raises(ValueError, match=rf"points: {points}; it must be a whole number"):
+        AdaptedKernelProbe(mlp(1), Batch(inputs(4)), points=points)
+
+
 def test_a_dead_network_is_told():
     model = mlp(1)
     probe = AdaptedKernelProbe(model, Batch(inputs(4), Y), points=2)

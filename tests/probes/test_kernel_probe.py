@@ -96,6 +96,11 @@ def test_a_network_can_be_checked_once_as_long_as_it_is_the_same_one(setting, mo
     assert planned == [model, other, other]
 
 
+def test_unknown_options_are_refused_at_once(setting):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'outputs'"):
+        TangentKernelProbe({"train": setting[1]}, outputs=1)
+
+
 def test_a_layer_with_the_name_of_the_whole_network_is_refused(setting):
     model = nn.Sequential(OrderedDict(all=nn.Linear(4, 3, dtype=torch.float64)))
     assert measured(TangentKernelProbe({"train": setting[1]}), model)

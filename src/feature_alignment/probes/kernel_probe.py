@@ -1,5 +1,6 @@
 """Probes for the tangent kernel's spectrum, its alignment with the labels, and its change."""
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.errors import check_kind
+from feature_alignment.errors import check_kind, check_whole
 from feature_alignment.gradients.capture_plan import CapturePlan, is_plan_of, plan_capture
 from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
@@ -83,6 +84,10 @@ class TangentKernelProbe:
         checked_once: whether to check a network only at its first measurement, as long as it is
             the same one; checks take a third of a small one's time; see `tangent_trace`.
         options: further arguments of `tangent_kernel`, such as `output`.
+
+    Raises:
+        UserError: if `batches` is no mapping of batches.
+        TypeError: if `tangent_kernel` has no such option.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class TangentKernelProbe:
         check_kind("batches", batches, Mapping, "a Batch for each split, by its name")
         for split, batch in batches.items():
             check_kind(f"batches: {split!r}", batch, Batch, "a Batch of inputs and labels")
+        inspect.signature(tangent_kernel).bind(None, None, **options)  # refuses unknown ones
         self._batches, self._options = dict(batches), options
         self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
         self._change, self._partial, self._checked_once = change, partial, checked_once
@@ -194,6 +200,9 @@ class AdaptedKernelProbe:
     `options` are `inputs`, `output` and `only` of `tangent_kernel`.
 
     Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
+
+    Raises:
+        ValueError: if there are fewer than two points, or the model is not supported.
     """
 
     def __init__(
@@ -208,6 +217,7 @@ class AdaptedKernelProbe:
     ) -> None:
         self._batch, self._points, self._split, self._options = batch, points, split, options
         self._partial = partial
+        check_whole("points", points, 2)
         self._start = copy_parameters(model)
         tangent_kernel(model, batch.x, **options)  # refuses models that are not supported
 
