@@ -171,8 +171,11 @@ def test_links_inside_an_image_folder_are_followed_and_pipes_are_not_waited_for(
     (folder / "test/a/1.png").symlink_to("../../train/b/0.png")
     os.mkfifo(folder / "test/a/2.png")
     (folder / "test/a/3.png").mkdir()
-    found, _ = prepare_dataset("celeba", {"source": "imagefolder", "path": "mine"})
+    os.mkfifo(folder / "test/c.png")
+    found, info = prepare_dataset("celeba", {"source": "imagefolder", "path": "mine"})
     assert len(found["x_test"]) == 3
+    told = "3 files or folders are not read (test/c.png, test/a/2.png, test/a/3.png)"
+    assert told in info["warnings"]
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "tif", "bmp", "ppm", "webp"])

@@ -64,7 +64,7 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
 
     Class folders of train/ and test/ together are numbered in `natural_order`, or as in the set if
     they have its class names. Images are taken from each class in turn, so that a prefix of the set
-    is balanced. Files without an image suffix are skipped with a warning, hidden ones silently.
+    is balanced. All else than files with an image suffix is skipped, with a warning unless hidden.
 
     Raises:
         UserError: if a folder is missing or contains no image, the number of classes is not that of
@@ -95,7 +95,9 @@ def _left_out(root: Path, names: list[str]) -> list[str]:
         if place.is_dir()
         for entry in sorted(place.iterdir())
         if entry.name[0] != "."
-        and (entry.is_file() if place.parent == root else not is_image(entry.name))
+        and not (
+            entry.is_dir() if place.parent == root else is_image(entry.name) and entry.is_file()
+        )
     ]
     shown = ", ".join(shortened(name, quoted=False) for name in odd[:3]) + ", …" * (len(odd) > 3)
     return [f"{len(odd)} files or folders are not read ({shown})"] if odd else []
