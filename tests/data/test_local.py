@@ -108,7 +108,7 @@ def test_npz_with_a_member_that_is_no_array(tmp_path, members, content):
     np.savez(tmp_path / "a.npz", **members)
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("x_train.npy", content)
-    with pytest.raises(UserError, match=r"a\.npz"):
+    with pytest.raises(UserError, match=r"a\.npz: x_train is no array; write it with"):
         load_npz(MNIST, str(tmp_path / "a.npz"))
 
 

@@ -44,8 +44,10 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
                     f"{', '.join(first) or 'none at all'}; write it with numpy.savez and the "
                     f"arrays {', '.join(_NPZ_KEYS)}."
                 )
-            # np.load returns members that are not arrays as bytes.
-            arrays = {key: np.asarray(archive[key]) for key in _NPZ_KEYS}
+            arrays = {key: archive[key] for key in _NPZ_KEYS}
+            for key, found in arrays.items():
+                if isinstance(found, bytes):  # what np.load returns for a member that is no array
+                    raise UserError(f"{path}: {key} is no array; write it with numpy.savez.")
     except (OSError, UserError):
         raise
     except Exception as error:  # readers may raise anything on bytes that are not an archive
