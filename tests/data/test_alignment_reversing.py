@@ -87,6 +87,12 @@ def test_variances_must_not_be_negative(given):
         draw(0.5, **given)
 
 
+@pytest.mark.parametrize("name", ["epsilon1", "epsilon2", "delta", "label_shift"])
+def test_numbers_must_be_finite(name):
+    with pytest.raises(UserError, match=r"label_shift: .*inf.*, wanted finite numbers"):
+        draw(0.5, **{name: float("inf")})
+
+
 def test_same_stream_same_bytes():
     assert draw(0.5)[0].tobytes() == draw(0.5)[0].tobytes()
 

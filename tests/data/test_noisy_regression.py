@@ -19,7 +19,11 @@ def test_labels_are_the_signal_plus_noise_along_the_noise_features():
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"projection": "Printed"}, "did you mean 'printed'"), ({"variance": -1.0}, "at least 0")],
+    [
+        ({"projection": "Printed"}, "did you mean 'printed'"),
+        ({"variance": -1.0}, "at least 0"),
+        ({"variance": float("inf")}, "variance: inf, wanted a finite number of at least 0"),
+    ],
 )
 def test_mistakes_are_one_sentence(given, message):
     with pytest.raises(UserError, match=message):

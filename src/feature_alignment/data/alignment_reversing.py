@@ -37,7 +37,8 @@ class AlignmentReversing:
     Source: Beaglehole et al. 2024, Appendix G, which gives the default ε₁, ε₂ and shift, but no δ.
 
     Raises:
-        UserError: if the reading is unknown, n, ε₁ or δ is not positive, or ε₂ is negative.
+        UserError: if the reading is unknown, n, ε₁ or δ is not positive, ε₂ is negative, or one of
+            them or the shift is not finite.
     """
 
     def __init__(
@@ -59,6 +60,11 @@ class AlignmentReversing:
             )
         if not delta > 0:
             raise UserError(f"delta: {delta}, wanted a positive number; at 0 take square.")
+        if not np.isfinite([epsilon1, epsilon2, delta, label_shift]).all():
+            raise UserError(
+                f"epsilon1, epsilon2, delta, label_shift: {epsilon1}, {epsilon2}, {delta}, "
+                f"{label_shift}, wanted finite numbers."
+            )
         self.n = n
         self.reading = reading
         scale = 1 / np.sqrt(n) if reading == "tempered" else 1.0

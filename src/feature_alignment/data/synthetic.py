@@ -184,11 +184,11 @@ def noisy_regression(
     Source: Baratin et al. 2021, Section 4.1.2.
 
     Raises:
-        UserError: if the projection is unknown or the variance is negative.
+        UserError: if the projection is unknown, or the variance is negative or not finite.
     """
     check_choice("projection", projection, PROJECTIONS)
-    if not variance >= 0:
-        raise UserError(f"variance: {variance}, wanted a number of at least 0.")
+    if not 0 <= variance < np.inf:
+        raise UserError(f"variance: {variance}, wanted a finite number of at least 0.")
     signal = generator.standard_normal(n)
     noise = generator.standard_normal((n, d)) / np.sqrt(d)
     epsilon = np.sqrt(variance) * generator.standard_normal(n)
