@@ -7,6 +7,7 @@ from PIL import Image
 
 from feature_alignment.data.images import (
     canonical_image,
+    conversion_notes,
     from_arrays,
     natural_order,
     read_image,
@@ -99,6 +100,17 @@ def test_read_image_tells_the_form(tmp_path):
     assert (pixels == [10, 20, 30]).all()
     Image.new("LA", (50, 40), (0, 255)).save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", (32, 32, 3))[1] == (40, 50, 1)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "tif", "png", "webp"])
+def test_only_the_first_frame_is_read_and_a_note_says_so(tmp_path, suffix):
+    frames = [Image.new("RGB", (32, 32), (0, green, 0)) for green in (200, 100)]
+    for number, notes in ((1, []), (2, ["only the first frame read of files with several"])):
+        path = tmp_path / f"{number}.{suffix}"
+        frames[0].save(path, save_all=True, append_images=frames[1:number], lossless=True)
+        pixels, form = read_image(path, (32, 32, 3))
+        assert (pixels == [0, 200, 0]).all()
+        assert conversion_notes({form}, CIFAR10) == notes
 
 
 @pytest.mark.parametrize(("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0))])

@@ -13,8 +13,9 @@ from feature_alignment.data.archives import refuse_size
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
-Form = tuple[int, int, int]
-"""Height, width and channels (1 for grey, 3 for colour) of an image before conversion."""
+Form = tuple[int, ...]
+"""Height, width and channels (1 for grey, 3 for colour) of an image before conversion; also True if
+its file has other frames."""
 Converted = tuple[dict[str, np.ndarray], set[Form]]
 """Arrays `x_<split>` uint8 (n, height, width, channels) and `y_<split>` int64 (n,); the forms."""
 _GREY_MODES = ("1", "L", "LA")
@@ -48,12 +49,13 @@ def read_image(
         too_large = {"action": "error", "category": Image.DecompressionBombWarning}
         with warnings.catch_warnings(**too_large), Image.open(path) as image:
             deep = _is_cut_to_8_bits(image)
+            others = (True,) if getattr(image, "is_animated", False) else ()
             image.load()
             image = ImageOps.exif_transpose(image)
             mode, (width, height) = image.mode, image.size
             if mode in _EIGHT_BIT_MODES and not deep:
                 _refuse_transparency(path, image)
-                form = (height, width, 1 if mode in _GREY_MODES else 3)
+                form = (height, width, 1 if mode in _GREY_MODES else 3, *others)
                 side = min(width, height)
                 left, top = (width - side) // 2, (height - side) // 2
                 part = image.crop((left, top, left + side, top + side)) if square else image
@@ -194,6 +196,8 @@ def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
             if channels == 1
             else "grey images made colour, with three equal channels"
         )
+    if any(len(form) > 3 for form in forms):
+        notes.append("only the first frame read of files with several")
     return notes
 
 
