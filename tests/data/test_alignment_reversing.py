@@ -93,6 +93,10 @@ def test_numbers_must_be_finite(name):
         draw(0.5, **{name: float("inf")})
 
 
+def test_the_default_delta():
+    np.testing.assert_array_equal(draw(0.5)[0], draw(0.5, delta=1e-3)[0])
+
+
 def test_same_stream_same_bytes():
     assert draw(0.5)[0].tobytes() == draw(0.5)[0].tobytes()
 
@@ -127,6 +131,11 @@ def test_compact_reading_inverts_the_gram_on_the_rows_it_has(gamma):
 def test_the_literal_spike_makes_matrices_rank_one_in_effect():
     x, y = draw(0.5, reading="compact")
     assert second_derivative_correlation(x, y) > 0.99
+
+
+def test_the_literal_spike_has_one_a_coordinate():
+    x, _ = draw(1.0, reading="square", epsilon2=0.0)
+    assert np.mean(x**2) == pytest.approx(1.5, rel=0.3)  # 1 + ε₁
 
 
 def test_unknown_reading():
@@ -171,6 +180,13 @@ def test_the_rounded_reading_has_the_last_rows_of_the_whole_inverse():
     whole = np.linalg.svd(data._other)[0] / np.linalg.svd(gram, compute_uv=False)
     expected = (whole @ whole.T)[40:, 40:]
     np.testing.assert_allclose(x[40:] @ x[40:].T, expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_the_rounded_gram_is_inverted_in_double_precision():
+    x, _ = draw(0.5, reading="rounded", epsilon2=0.0)
+    gram = (x[:80].T @ x[:80]).astype(np.float32).astype(float)
+    rows = x[80:] @ gram  # of V₂ U₁ᵀ
+    np.testing.assert_allclose(rows @ rows.T, np.eye(80), atol=1e-4)
 
 
 def test_noise_has_the_deviation_epsilon2():

@@ -135,6 +135,7 @@ def test_draw_is_without_replacement_and_repeats(arrays, info):
     rows = {(one.tobytes(), int(label)) for one, label in zip(x, y, strict=True)}
     original = zip(arrays["x_train"], arrays["y_train"], strict=True)
     assert rows == {(one.tobytes(), int(label)) for one, label in original}
+    assert len(dataset.draw("train", 1, np.random.default_rng(1))[0]) == 1
 
 
 @pytest.mark.parametrize("number", [0, 7])

@@ -13,7 +13,9 @@ from feature_alignment.errors import UserError
 
 INFO = DATASETS["celeba"]
 # (partition, eyeglasses) of each portrait, in the published order; 1 is validation.
-PORTRAITS = [(0, 0), (0, 0), (0, 1), (1, 1), (0, 0), (0, 1), (0, 1), (2, 1), (2, 0), (2, 0)]
+PORTRAITS = [
+    (0, 0), (0, 0), (0, 1), (1, 1), (0, 0), (0, 1), (0, 1), (2, 1), (2, 0), (2, 0), (0, 1)
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ def test_grey_becomes_three_equal_channels_and_colour_becomes_grey():
     red = np.zeros((1, 28, 28, 3), dtype=np.uint8)
     red[..., 0] = 255
     assert set(converted(red, MNIST)[0].ravel()) == {76}  # ITU-R 601: 0.299 · 255
+    assert from_arrays(MNIST, {"train": (red, np.zeros(1, int))}, "f")[1] == {(28, 28, 3)}
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,13 @@ def png_of_16_bits(pixels):
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_of_32_bits_are_refused(tmp_path, mode):
+    Image.new(mode, (8, 8), 1).save(tmp_path / "deep.tif")
+    with pytest.raises(UserError, match=f"pixels of mode '{mode}', wanted 8 bits a channel"):
+        read_image(tmp_path / "deep.tif", (8, 8, 1))
+
+
 def test_colours_of_sixteen_bits_are_not_cut_to_eight(tmp_path):
     pixels = np.full((8, 8, 3), 1023)
     (tmp_path / "deep.png").write_bytes(png_of_16_bits(pixels))
@@ -188,6 +196,8 @@ def test_colours_of_sixteen_bits_are_not_cut_to_eight(tmp_path):
 
 def test_natural_order_of_class_folders():
     assert natural_order([str(i) for i in range(100)][::-1]) == [str(i) for i in range(100)]
+    mixed = ["x", "x1", "x1y", "x01z", "x9", "x10", "xa"]
+    assert natural_order(mixed[::-1]) == mixed
     assert natural_order(["truck", "cat", "00010", "00009"]) == ["00009", "00010", "cat", "truck"]
 
 

@@ -39,6 +39,12 @@ def test_variances_are_the_papers():
     assert np.var(draws) == pytest.approx(variance * 50 / d, rel=0.1)
 
 
+def test_without_variance_labels_are_the_signal():
+    problem = noisy_regression(5, 2, 0.0, stream(0, "data"))
+    assert problem.interpolator.tolist() == [1, 0, 0]
+    np.testing.assert_array_equal(problem.y, problem.features[:, 0])
+
+
 def test_expected_loss_is_that_of_many_fresh_inputs():
     weights = np.array([[0.4, 1.0, -2.0, 0.5], [1.0, 0.0, 0.0, 0.0]])
     fresh = noisy_regression(200_000, 3, 0.1, stream(2, "data")).features

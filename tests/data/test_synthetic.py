@@ -57,6 +57,8 @@ def test_chain_egop_has_the_known_entries():
 def test_chain_of_impossible_length(r):
     with pytest.raises(UserError, match=f"chain length {r}: wanted 1 to the input dimension 4"):
         synthetic.chain_monomial(np.zeros((2, 4)), r)
+    with pytest.raises(UserError, match=f"chain length {r}: wanted 1 to the input dimension 4"):
+        synthetic.chain_monomial_egop(4, r)
 
 
 def test_haar_is_orthogonal_and_unbiased(rng):
@@ -77,6 +79,11 @@ def test_power_law_gaussian_has_its_spectrum(rng, alpha, first):
     found = np.linalg.eigvalsh(x.T @ x / len(x))[::-1]
     expected = [1 / (1 + k**alpha) for k in range(first, first + d)]
     np.testing.assert_allclose(found, expected, rtol=0.03)
+
+
+def test_power_laws_count_from_one():
+    x, again = (synthetic.power_law_gaussian(3, 4, 1.0, stream(0, "x"), *n) for n in ((), (1,)))
+    np.testing.assert_array_equal(x, again)
 
 
 def test_power_law_eigenbasis_is_random(rng):

@@ -21,17 +21,23 @@ def test_each_channel_of_the_training_images_has_mean_zero_and_deviation_one():
     np.testing.assert_allclose(x.std(axis=(0, 2, 3)), 1, rtol=1e-6)
 
 
+def test_the_deviation_is_summed_in_double_precision():
+    (x,) = standardise(images(2000))
+    np.testing.assert_allclose(x.std(axis=(0, 2, 3), dtype=np.float64), 1, rtol=1e-8)
+
+
 def test_test_images_get_the_scale_of_the_training_images():
     train = images(50)
     one, other = standardise(train, train[:7])
     np.testing.assert_allclose(one[:7], other, rtol=1e-6)
 
 
-def test_a_constant_channel_becomes_zero():
-    train = images(5)
+def test_a_constant_channel_becomes_zero_and_is_only_shifted():
+    train, test = images(5), images(5, seed=1)
     train[..., 1] = 7
-    (x,) = standardise(train)
+    x, other = standardise(train, test)
     assert not x[:, 1].any()
+    np.testing.assert_allclose(other[:, 1], (test[..., 1] - 7.0) / 255, atol=1e-6)
     assert x[:, 0].any()
 
 
