@@ -128,10 +128,11 @@ def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     class LabelledSTL10(datasets.STL10):
         # torchvision also requires the 2.8 GB of unlabelled images, which are not used here.
         train_list = datasets.STL10.train_list[:2]
+        class_names_file = ""  # is not checked, so it is not read
 
     checksums = [*LabelledSTL10.train_list, *LabelledSTL10.test_list]
     files = _complete_from_tar(LabelledSTL10, checksums, root, report)
-    sets = {split: LabelledSTL10(str(root), split=split) for split in ("train", "test")}
+    sets = {split: LabelledSTL10(root, split=split) for split in ("train", "test")}
     return _canonical(info, {split: _channels_last(s) for split, s in sets.items()}, files)
 
 
@@ -141,7 +142,7 @@ def _load_svhn(info: DatasetInfo, root: Path, report: Report) -> Loaded:
         url, name, md5 = datasets.SVHN.split_list[split]
         files.append(root / name)
         fetch(url, f"md5:{md5}", files[-1], report)
-        arrays[split] = _channels_last(datasets.SVHN(str(root), split=split))
+        arrays[split] = _channels_last(datasets.SVHN(root, split=split))
     return _canonical(info, arrays, files)
 
 
