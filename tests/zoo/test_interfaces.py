@@ -220,6 +220,9 @@ def test_options_that_are_no_tensors_are_handed_through():
         ({"tokens": words(3, 0), "scale": torch.ones(2)}, {}, "scale"),
         ({"tokens": words(3, 0), "scale": torch.ones(3)}, {"inputs": ["tokens", "scal"]}, "scale"),
         ((words(3, 0), torch.ones(3)), {"inputs": [0, 2]}, "2"),
+        (words(3, 0), {"inputs": ["tokens", "scale"]}, "'scale'. for a single tensor; give one"),
+        (words(3, 0), {"inputs": ["no_such"]}, "takes other arguments"),
+        (words(3, 0), {"inputs": [1]}, "inputs: 1 is no tensor among x's entries 0"),
         ({}, {}, "x"),
     ],
 )
@@ -236,18 +239,19 @@ def test_an_array_is_taken_as_a_tensor():
     assert_grams(tangent_kernel(model, np.asarray(x), x.numpy()), expected)
 
 
-def test_a_tensor_may_be_passed_by_keyword():
+@pytest.mark.parametrize("inputs", ["pixels", ["pixels"], ("pixels",), {"pixels"}])
+def test_a_tensor_may_be_passed_by_keyword(inputs):
     class Keyword(nn.Module):
         def __init__(self):
             super().__init__()
             self.f = nn.Linear(D, 3)
 
-        def forward(self, *, pixels):
-            return self.f(pixels)
+        def forward(self, words=None, pixels=None):
+            return self.f(words * 2 if pixels is None else pixels)
 
     x = vectors(3, 0)
     expected = grams(jacobian(prepared(Keyword), x, run=lambda model, x: model(pixels=x)))
-    assert_grams(tangent_kernel(prepared(Keyword), x, inputs="pixels"), expected)
+    assert_grams(tangent_kernel(prepared(Keyword), x, inputs=inputs), expected)
 
 
 class Body(nn.Module):

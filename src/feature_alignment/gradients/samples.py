@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from feature_alignment.errors import shortened
+
 Index = slice | Sequence[int]
 
 _FEW = 8
@@ -80,23 +82,27 @@ def as_samples(
             precision. None to keep precision and memory.
 
     Raises:
-        ValueError: if there are no samples, or entries differ in their number of samples.
+        ValueError: if there are no samples, entries differ in their number of samples, or a single
+            tensor has several `inputs`.
     """
     if isinstance(x, Samples):
         return x
+    names = None if inputs is None else [inputs] if isinstance(inputs, str | int) else list(inputs)
     entries: dict[int | str, Any]
     if isinstance(x, Mapping):
         entries = {**x}
     elif isinstance(x, torch.Tensor | np.ndarray):
-        entries = {inputs if isinstance(inputs, str) else 0: x}
-        inputs = None
+        key, *others = names or [0]
+        if others:
+            raise ValueError(f"inputs: {shortened(names)} for a single tensor; give one of them.")
+        entries = {key if isinstance(key, str) else 0: x}
     elif isinstance(x, Sequence) and not isinstance(x, str):
         entries = dict(enumerate(x))
     else:
         raise ValueError(f"x: a {type(x).__name__}; give a tensor or array, or several of them.")
     entries = {key: _as_tensor(value, like) for key, value in entries.items()}
     tensors = {key for key, value in entries.items() if isinstance(value, torch.Tensor)}
-    sampled = tensors if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
+    sampled = tensors if names is None else set(names)
     if unknown := sorted(map(repr, sampled - tensors)):
         raise ValueError(
             f"inputs: {unknown[0]} is no tensor among x's entries "

@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     measure.add_argument("--output", type=_key_or_position, help=about)
     measure.add_argument("--only", nargs="+", help="trainable, or names of parameters and modules")
     about = "arguments that hold samples along their first axis, if not all do"
-    measure.add_argument("--inputs", nargs="+", help=about)
+    measure.add_argument("--inputs", nargs="+", type=_key_or_position, help=about)
     about = "what the record calls the samples, such as test if they are held out"
     measure.add_argument("--split", default="train", help=about)
     measure.set_defaults(command=_measure)
