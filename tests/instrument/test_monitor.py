@@ -89,6 +89,25 @@ def test_gradients_flags_and_modes_are_put_back(data):
     assert (model.training, model[1].training) == (True, False)
 
 
+def test_what_a_probe_of_ones_own_changes_is_put_back(data):
+    def careless(step, model):
+        model.requires_grad_(False)
+        model.train()(data[0])
+        model[1].num_batches_tracked = torch.tensor(7)
+        return Measurement()
+
+    model = network()
+    model[1].running_var[0] = float("nan")
+    model[0].bias.requires_grad_(False)
+    buffers = dict(model.named_buffers())
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    fa.Monitor(model, *data, measure=careless).step()
+    for name, buffer in model.named_buffers():
+        assert buffer is buffers[name]
+        assert torch.equal(buffer.nan_to_num(), before[name].nan_to_num())
+    assert [p.requires_grad for p in model.parameters()] == [True, False, *[True] * 4]
+
+
 def test_rows_are_those_of_the_probes_at_the_model_in_evaluation_mode(data):
     model, _, _, monitor = trained(data, watch=("kernel", "features"))
     frame = monitor.frame()

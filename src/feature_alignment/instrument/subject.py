@@ -11,6 +11,7 @@ from torch import nn
 
 from feature_alignment.errors import UserError, check_kind, reason
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, outputs_of
+from feature_alignment.gradients.module_state import Others
 from feature_alignment.gradients.refused_modules import refuse_absent_values
 from feature_alignment.gradients.samples import Samples
 from feature_alignment.kernels.average_features import copy_parameters
@@ -39,9 +40,14 @@ class Subject:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Context for measuring; restores everything afterwards, gradients included."""
+        """Context for measuring; restores everything afterwards, gradients included.
+
+        Within it the model has copies of its buffers, which forward passes may change.
+        """
         with RUNNING:  # so that another thread's gradients and modes are not restored here
-            gradients = [(p, p.grad) for _, p in self._model.named_parameters()]
+            kept = [(p, p.requires_grad, p.grad) for _, p in self._model.named_parameters()]
+            held = [module._buffers for module in self._model.modules()]
+            buffers = [(own, key, buffer) for own in held for key, buffer in own.items()]
             try:
                 with (
                     torch.inference_mode(False),
@@ -56,9 +62,16 @@ class Subject:
                         self.network.__class__ = copied.__class__
                         vars(self.network).clear()
                         vars(self.network).update(vars(copied))
+                    others = Others({}, {})
+                    for own, key, buffer in buffers:
+                        own[key] = others.of(buffer, constant=True)
                     yield
             finally:
-                for parameter, gradient in gradients:
+                for own, key, buffer in buffers:
+                    own[key] = buffer
+                for parameter, required, gradient in kept:
+                    if parameter.requires_grad != required:
+                        parameter.requires_grad_(required)
                     parameter.grad = gradient
 
     def outputs(self, samples: Samples, output: OutputChoice | None) -> torch.Tensor:
