@@ -1020,6 +1020,19 @@ def test_half_precision_is_measured_in_a_copy(data):
         of_precision(data, torch.bfloat16, state, dtype=torch.float64)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "inputs", "says"),
+    [
+        (torch.float16, None, r"are torch\.float16; .*, in a Monitor by dtype=torch\.float32"),
+        (torch.float64, None, r"^x: .*are torch\.float64; give x\.to\(torch\.float64\)\.$"),
+        (torch.float32, "pixels", r"^x: the model's forward\(\) takes other arguments"),
+    ],
+)
+def test_inputs_that_the_model_does_not_take_are_one_sentence(data, dtype, inputs, says):
+    with pytest.raises(ValueError, match=says):
+        fa.Monitor(network().to(dtype), *data, inputs=inputs)
+
+
 def test_another_precision_leaves_the_training_and_adds_digits(data):
     plain, single = of_precision(data, torch.float32, steps=range(4))
     model, double = of_precision(data, torch.float32, steps=range(4), dtype=torch.float64)

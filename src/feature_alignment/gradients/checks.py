@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -56,17 +57,33 @@ def checked_outputs(
         TypeError: raised by the model itself.
     """
     try:
-        return _checked_outputs(function, values, samples)
-    except TypeError:
-        _refuse_other_arguments(function.model, samples)
-        raise
+        with told_of_inputs(function.model, values, samples):
+            return _checked_outputs(function, values, samples)
     except RuntimeError as error:
-        _refuse_other_precision(function.model, values, samples, error)
-        _refuse_other_device(values, samples, error)
         if "require grad" not in str(error):
             raise
     # Some models call autograd on their own parameters in the forward pass.
     return _checked_outputs(replace(function, requiring=True), values, samples)
+
+
+@contextmanager
+def told_of_inputs(model: nn.Module, values: Parameters, samples: Samples) -> Iterator[None]:
+    """Context for running a model, whose errors about its inputs become one sentence.
+
+    Raises:
+        ValueError: if it takes other arguments, of another precision or on another device.
+        RuntimeError: raised by the model itself.
+        TypeError: raised by the model itself.
+    """
+    try:
+        yield
+    except TypeError:
+        _refuse_other_arguments(model, samples)
+        raise
+    except RuntimeError as error:
+        _refuse_other_precision(model, values, samples, error)
+        _refuse_other_device(values, samples, error)
+        raise
 
 
 def _checked_outputs(
@@ -133,8 +150,9 @@ def _refuse_other_precision(
     told = any(word in str(error) for word in ("dtype", "Input type", "scalar type"))
     if told and len(given) == len(own) == 1 and given != own:
         (x,), (parameters,) = given, own
-        single = parameters in (torch.float32, torch.float64)
-        cure = f"give x.to({parameters})" if single else "measure model.float()"
+        cure = f"give x.to({parameters})"
+        if parameters not in (torch.float32, torch.float64):
+            cure = "measure model.float(), in a Monitor by dtype=torch.float32"
         raise ValueError(
             f"x: {x}, where the model's parameters are {parameters}; {cure}."
         ) from error

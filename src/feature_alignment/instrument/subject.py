@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import UserError, check_kind, reason
+from feature_alignment.gradients.checks import told_of_inputs
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, outputs_of
 from feature_alignment.gradients.module_state import Others
 from feature_alignment.gradients.refused_modules import refuse_absent_values
@@ -75,9 +76,18 @@ class Subject:
                     parameter.grad = gradient
 
     def outputs(self, samples: Samples, output: OutputChoice | None) -> torch.Tensor:
-        """The outputs of the samples, in the model's own shape."""
+        """The outputs of the samples, in the model's own shape.
+
+        Raises:
+            ValueError: if the model takes other inputs.
+        """
         function = ModelFunction(self.network, output, flat=False)
-        with function.installed(copy_parameters(self.network), False) as f, torch.no_grad():
+        values = copy_parameters(self.network)
+        with (
+            told_of_inputs(self.network, values, samples),
+            function.installed(values, False) as f,
+            torch.no_grad(),
+        ):
             return outputs_of(f, samples)[0]
 
     def _copied(self) -> nn.Module:
