@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -33,6 +34,11 @@ def test_a_failure_keeps_the_old_file_and_nothing_else(tmp_path):
         fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+    with pytest.raises(OSError, match=r"full: '.*table\.csv'"), whole_file(tmp_path / "table.csv"):
+        raise OSError(errno.ENOSPC, "full")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

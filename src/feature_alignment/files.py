@@ -29,6 +29,9 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Yields a temporary path, whose file replaces `path` at the end. If the body fails, the temporary
     file is removed, and an existing file stays unchanged.
+
+    Raises:
+        OSError: raised by the body, with the name of the file if it has none, as of a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
@@ -36,6 +39,10 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 
