@@ -52,6 +52,7 @@ X, Y, MODEL = torch.ones(6, 4), torch.arange(6) % 3, nn.Linear(4, 3)
         (lambda: fa.Jacobian(MODEL, X).times(torch.ones(15)), "direction: a Tensor; give values"),
         (lambda: fa.TangentKernelProbe({"train": (X, Y)}), "batches: 'train': a tuple; give a"),
         (lambda: fa.TangentKernelProbe(fa.Batch(X, Y)), "batches: a Batch; give a Batch for each"),
+        (lambda: fa.AdaptedKernelProbe(MODEL, X), "batch: a Tensor; give a Batch of inputs and"),
         (lambda: fa.effective_penalty("square"), "penalty: a str; give a function"),
         (lambda: fa.free_trace("A", {"A": torch.eye(2)}), "families: 'A': a Tensor; give a"),
         (

@@ -215,6 +215,7 @@ class AdaptedKernelProbe:
         partial: bool = False,
         **options: Any,
     ) -> None:
+        check_kind("batch", batch, Batch, "a Batch of inputs and labels")
         self._batch, self._points, self._split, self._options = batch, points, split, options
         self._partial = partial
         check_whole("points", points, 2)
