@@ -72,6 +72,22 @@ def test_arguments_of_another_kind_are_told_in_one_sentence(wrong, said):
         wrong()
 
 
+@pytest.mark.parametrize(
+    "take",
+    [
+        fa.copy_parameters,
+        fa.layer_matrices,
+        lambda model: fa.fisher_rao_norm(model, X, Y),
+        lambda model: fa.path_norm(model, (4,)),
+        lambda model: fa.UpdatePath(model, lambda model: 1.0),
+    ],
+)
+@pytest.mark.parametrize("model", [nn.LazyLinear(3), nn.Linear(4, 3, device="meta")])
+def test_parameters_without_values_are_told_in_one_sentence(take, model):
+    with pytest.raises(ValueError, match=r"^parameter 'weight' (has no shape|is on the d)"):
+        take(model)
+
+
 def test_a_kernel_has_its_layers_names():
     kernel = fa.tangent_kernel(nn.Sequential(MODEL, nn.Linear(3, 2)), X)
     assert list(kernel) == ["0", "1"]

@@ -17,11 +17,11 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
-from feature_alignment.errors import check_kind, check_whole, shortened
+from feature_alignment.errors import check_whole, shortened
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, outputs_of
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
-from feature_alignment.gradients.refused_modules import label_of
+from feature_alignment.gradients.refused_modules import label_of, refuse_absent_values
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.training.evaluation import evaluation_mode
@@ -42,9 +42,9 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
 
     Raises:
         ValueError: if there is no such layer, another module has a matrix of parameters, or a
-            weight is complex, not finite, or computed by a forward pre-hook.
+            weight is complex, not finite, not here, or computed by a forward pre-hook.
     """
-    check_kind("model", model, nn.Module, "a torch.nn.Module")
+    refuse_absent_values(model)
     matrices = []
     with evaluation_mode(model):  # so that no parametrisation updates its buffers
         named = list(model.named_modules())
@@ -223,8 +223,10 @@ def fisher_rao_norm(
 
     Raises:
         ValueError: if there is no sample, the labels are not one class number per sample, the
-            outputs have several axes, or `chunk_size` is not a positive whole number.
+            outputs have several axes, a parameter has no values here, or `chunk_size` is not a
+            positive whole number.
     """
+    refuse_absent_values(model)
     samples, labels = as_samples(x, inputs, input_like(model)), real_tensor("y", y)
     if len(samples) != len(labels):
         raise ValueError(f"y: {len(labels)} labels for {len(samples)} samples; give one for each.")

@@ -12,9 +12,9 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from feature_alignment.complexity.measures import NORMALISATIONS
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import check_kind, reason
+from feature_alignment.errors import reason
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.refused_modules import label_of
+from feature_alignment.gradients.refused_modules import label_of, refuse_absent_values
 
 _WITHOUT_PATHS = (*NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
 # Of operations that multiply, by autograd's names: which inputs are factors.
@@ -42,7 +42,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
             no tensor; if it normalises, averages, subtracts, takes roots or multiplies by a
             constant, so that outputs of squared parameters are not the sum, or computes weights
             from other parameters; if the network without biases (parameters with one axis) is not
-            homogeneous, as with activations other than ReLU; or if the norm is not finite.
+            homogeneous, as with activations other than ReLU; or if the norm is not finite, or a
+            parameter has no values here.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -51,7 +52,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         >>> path_norm(layer, (2,))
         5.0
     """
-    check_kind("model", model, nn.Module, "a torch.nn.Module")
+    refuse_absent_values(model)
     for name, module in model.named_modules():
         hooks = module._forward_pre_hooks.values()  # weight_norm and spectral_norm compute weights
         made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)

@@ -11,6 +11,7 @@ from torch import nn
 
 from feature_alignment.errors import check_kind, check_whole
 from feature_alignment.gradients.parameter_values import Selection, select_parameters
+from feature_alignment.gradients.refused_modules import refuse_absent_values
 from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.training.errors import TrainingDivergedError
@@ -39,7 +40,7 @@ class UpdatePath:
 
     Raises:
         ValueError: if `trace` is not a function, `every` is not an integer of at least 1, `only`
-            selects no parameter, or the trace is negative.
+            selects no parameter, one has no values here, or the trace is negative.
         TrainingDivergedError: if the trace is not finite.
 
     Example:
@@ -59,7 +60,7 @@ class UpdatePath:
         every: int = 1,
         only: Selection | None = None,
     ) -> None:
-        check_kind("model", model, nn.Module, "a torch.nn.Module")
+        refuse_absent_values(model)
         check_kind("trace", trace, Callable, "a function of the model")
         check_whole("every", every, 1)
         self.length, self.complexity = 0.0, 0.0

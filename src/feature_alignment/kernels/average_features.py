@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from feature_alignment.arrays import Matrix, real_tensor
-from feature_alignment.errors import check_kind, check_whole
+from feature_alignment.errors import check_whole
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -15,6 +15,7 @@ from feature_alignment.gradients.capture_plan import (
 )
 from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, evaluation_point, input_like
+from feature_alignment.gradients.refused_modules import refuse_absent_values
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.tangent import add_features
 from feature_alignment.kernels.tangent_grams import TangentKernel
@@ -26,9 +27,9 @@ def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
     """Detached copies of the model's parameters by name, such as one end of a path.
 
     Raises:
-        ValueError: if it is not a module.
+        ValueError: if it is not a module, or a parameter has no values here.
     """
-    check_kind("model", model, nn.Module, "a torch.nn.Module")
+    refuse_absent_values(model)
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
