@@ -438,6 +438,18 @@ def test_samples_with_an_axis_more_are_refused():
         model.adapted_kernel(x, np.ones((2, 3, 3)))
 
 
+def test_a_network_that_draws_is_refused_and_leaves_the_random_numbers():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return nn.functional.dropout(super().forward(x))
+
+    _, x, y = problem()
+    network, before = Noisy(3, 2), torch.get_rng_state()
+    with pytest.raises(ValueError, match="draws random numbers"):
+        AdaptiveTangentFeatures(network).fit(x, y)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_networks_that_return_no_tensor_are_refused():
     _, x, y = problem()
     model = AdaptiveTangentFeatures(nn.LSTM(3, 1), structure="none")

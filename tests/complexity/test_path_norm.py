@@ -91,6 +91,14 @@ def test_the_path_norm_leaves_the_model():
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
 
 
+def test_the_path_norm_leaves_the_random_numbers():
+    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.FractionalMaxPool2d(2, 10))
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="not proportional"):
+        path_norm(model, (1, 30, 30))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("factor", [1, 10])
 def test_a_network_that_subtracts_has_no_path_norm(factor):
     class Difference(nn.Module):

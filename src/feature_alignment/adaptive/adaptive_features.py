@@ -32,6 +32,7 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import check_choice, check_kind, check_whole
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.mlp import MLP
+from feature_alignment.training.evaluation import undisturbed
 
 PENALTIES: dict[str, Penalty] = {
     "square": PowerPenalty(2),
@@ -270,7 +271,7 @@ def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
     for dtype in dtypes if samples.dtype.kind in "iu" else dtypes[:1]:
         x = torch.tensor(samples, dtype=dtype, device=device)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), undisturbed(network):
                 f = network(x if dtype == torch.int64 else x[:1])
         except (RuntimeError, IndexError) as error:
             refused.append(str(error))

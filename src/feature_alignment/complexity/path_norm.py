@@ -15,6 +15,7 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import reason
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.refused_modules import label_of, refuse_absent_values
+from feature_alignment.training.evaluation import undisturbed
 
 _WITHOUT_PATHS = (*NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
 # Of operations that multiply, by autograd's names: which inputs are factors.
@@ -70,7 +71,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     if first is None:
         raise ValueError("model: it has no parameters; give a network with weights.")
     moving = [p.requires_grad_() for p in squared.parameters() if p.is_floating_point()]
-    with torch.enable_grad():
+    with torch.enable_grad(), undisturbed(squared):
         try:
             ones = torch.ones(1, *input_shape).to(first).requires_grad_()
             outputs = squared(ones)
@@ -132,7 +133,7 @@ def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
     """Whether f(ax) = a f(x) for a > 0 without biases, at a few random x of both signs."""
     free = copy.deepcopy(model).double().eval()
     generator = torch_stream(0, "homogeneous")
-    with torch.no_grad():
+    with torch.no_grad(), undisturbed(free):
         for parameter in free.parameters():
             if parameter.ndim < 2:
                 parameter.zero_()
