@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.training.errors import MetricNotFiniteError
@@ -45,6 +46,12 @@ def test_arrays_are_kept_by_name_and_step_and_copied():
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_value_that_is_not_finite_is_named(value):
     with pytest.raises(MetricNotFiniteError, match=r"'nfc' of layer 'layers.0' on 'test' is .* 4"):
+        Recorder().record(4, rows(("nfc", value)))
+
+
+@pytest.mark.parametrize("value", ["x", "1", None, 1j, [0.5], torch.ones(2), np.ones(2)])
+def test_a_value_that_is_no_number_is_named(value):
+    with pytest.raises(TypeError, match=r"'nfc' of layer 'layers.0' on 'test' is .* 4; give one"):
         Recorder().record(4, rows(("nfc", value)))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from feature_alignment.errors import shortened
 from feature_alignment.training.errors import MetricNotFiniteError
 
 WHOLE_NETWORK = "all"
@@ -58,19 +59,27 @@ class Recorder:
 
         Raises:
             MetricNotFiniteError: if a value or an array contains NaN or infinity.
+            TypeError: if a value is no number.
             ValueError: if the same quantity was already recorded for this step.
         """
         for layer, split, metric, value in measurement.rows:
-            if not math.isfinite(value):
+            told = f"metric {metric!r} of layer {layer!r} on {split!r}"
+            try:
+                finite = math.isfinite(value)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(
+                    f"{told} is {shortened(value)} at step {step}; give one real number."
+                ) from error
+            if not finite:
                 raise MetricNotFiniteError(
-                    f"metric {metric!r} of layer {layer!r} on {split!r} is {value} at step {step}; "
-                    "it is not defined for this network: make it wider, or its step size smaller."
+                    f"{told} is {value} at step {step}; it is not defined for this network: make "
+                    "it wider, or its step size smaller."
                 )
             key = (step, layer or OWN, split, metric)
             if key in self._values:
                 raise ValueError(
-                    f"metric {metric!r} of layer {layer!r} on {split!r} was recorded twice at "
-                    f"step {step}; give the two probes different metrics or splits."
+                    f"{told} was recorded twice at step {step}; give the two probes different "
+                    "metrics or splits."
                 )
             self._values[key] = float(value)
         for name, array in measurement.arrays.items():
