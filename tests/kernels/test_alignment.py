@@ -160,6 +160,7 @@ def test_orthogonal_and_parallel_kernels():
         (np.eye(4), np.ones((3, 1)), {}, "for a kernel of 4 rows"),
         (np.ones((4, 3)), np.ones((4, 1)), {}, "must be square"),
         (np.eye(4), np.arange(4.0)[:, None], {"form": "eq7"}, "'eq7' is unknown"),
+        (np.eye(4), np.arange(4.0)[:, None], {"form": "centred"}, "did you mean 'uncentred'[?]"),
     ],
 )
 def test_label_alignments_that_are_not_defined_are_refused(kernel, y, options, message):

@@ -110,7 +110,7 @@ def label_alignment(
 
 
 def _form(form: LabelAlignmentForm | str) -> LabelAlignmentForm:
-    check_choice("form", form, list(LabelAlignmentForm))
+    check_choice("form", form, map(str, LabelAlignmentForm))
     return LabelAlignmentForm(form)
 
 
