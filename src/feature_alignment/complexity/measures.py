@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
-from feature_alignment.errors import check_whole, shortened
+from feature_alignment.errors import check_kind, check_whole, shortened
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, outputs_of
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
