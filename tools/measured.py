@@ -14,10 +14,9 @@ from pathlib import Path
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
 from feature_alignment.pipeline.proof import read_provenance
-from feature_alignment.pipeline.submissions import key_of
+from feature_alignment.pipeline.submissions import COLUMNS, key_of, read_measured
 
 FILE = Path("workflow") / "measured.csv"
-COLUMNS = ("experiment", "parameters", "point", "seconds")
 
 
 def measured(result: Path) -> Iterator[dict[str, str]]:
@@ -42,9 +41,14 @@ def measured(result: Path) -> Iterator[dict[str, str]]:
 
 
 def main(results: list[str]) -> None:
-    """Add the runs of some results to the file."""
+    """Add the runs of some results to the file.
+
+    Raises:
+        UserError: if the file, or a run's provenance, is damaged.
+    """
     rows = {}
     if FILE.exists():
+        read_measured(FILE)
         with FILE.open(encoding="utf-8") as file:
             rows = {(row["experiment"], row["parameters"]): row for row in csv.DictReader(file)}
     for result in results:

@@ -66,7 +66,13 @@ def test_small_runs_of_an_experiment_fill_submissions_of_ten_minutes():
 
 
 @pytest.mark.parametrize(
-    "text", ["a,b\n1,2\n", "experiment,parameters,point,seconds\na,b,c,soon\n"]
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "experiment,parameters,point,seconds\na,b,c,soon\n",
+        "experiment,parameters,point,seconds\na,b,c,1,2\n",
+    ],
 )
 def test_a_damaged_table_of_times_is_told_in_a_sentence(tmp_path, text):
     (tmp_path / "measured.csv").write_text(text)

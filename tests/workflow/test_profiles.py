@@ -52,9 +52,12 @@ def test_small_points_of_an_experiment_share_a_submission(pipeline, smoke_plan, 
     coins = [
         spec for (experiment, _), spec in smoke_plan.specs.items() if "2030_coin" in experiment
     ]
-    rows = [f"{s['experiment']},{spec_hash(s['parameters'])[:12]},{seconds}\n" for s in coins]
+    rows = [
+        f"{s['experiment']},{spec_hash(s['parameters'])[:12]},{s['point']},{seconds}\n"
+        for s in coins
+    ]
     measured = pipeline.folder / "workflow" / "measured.csv"
-    measured.write_text("".join(["experiment,parameters,seconds\n", *rows]))
+    measured.write_text("".join(["experiment,parameters,point,seconds\n", *rows]))
     target = ("--", "results/smoke/tables/example2030_fig1.csv")
     dry = ("-n", "--quiet", "host", *SMOKE, *target)
     printed = pipeline.succeed("--workflow-profile", "slurm", *dry)

@@ -16,6 +16,9 @@ START = 30
 MARGIN, LEAST = 3, 5
 """How many times its measured seconds a small run may take, and its least limit in minutes."""
 
+COLUMNS = ("experiment", "parameters", "point", "seconds")
+"""The columns of a table of measured runs."""
+
 Key = tuple[str, str]
 """What identifies a measured run: its experiment, and the hash of its parameters."""
 
@@ -32,15 +35,16 @@ def read_measured(file: Path) -> dict[Key, float]:
         UserError: if the table is damaged.
     """
     try:
-        with file.open(encoding="utf-8") as rows:
-            return {
-                (row["experiment"], row["parameters"]): float(row["seconds"])
-                for row in csv.DictReader(rows)
-            }
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{file}: is damaged ({reason(error)}); take it from the checkout."
-        ) from error
+        with file.open(encoding="utf-8") as lines:
+            rows = csv.DictReader(lines, restkey="seconds")  # a cell too many makes no number
+            if tuple(rows.fieldnames or ()) == COLUMNS:
+                return {
+                    (row["experiment"], row["parameters"]): float(row["seconds"]) for row in rows
+                }
+        why = f"its first line is not {','.join(COLUMNS)}"
+    except (TypeError, ValueError, csv.Error) as error:
+        why = reason(error)
+    raise UserError(f"{file}: is damaged ({why}); take it from the checkout.")
 
 
 def small_seconds(spec: Mapping[str, Any], measured: Mapping[Key, float]) -> float | None:
