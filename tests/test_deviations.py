@@ -24,7 +24,7 @@ def fill(tool, tmp_path):
         (folder / "about.json").write_text(json.dumps(about))
         table = pd.DataFrame({"seed": [0, 0, 1, 1], "step": [0, 1, 0, 1], "metric": "share"})
         table = table.assign(depth=2.0, value=[9.0, 1.0, 9.0, 3.0])
-        table = table[::-1]  # in any order of steps
+        table = pd.concat([table[::-1], table.assign(metric="twice"), table.assign(metric="twice")])
         table.to_csv(folder / "tables" / "coins_fig1.csv.gz", index=False)
 
     def filled(text):
@@ -81,6 +81,7 @@ def test_a_mark_has_what_the_evidence_says(fill, before, after):
         ("a <!--row fig1.heads--> b", "row: a mark stands in a table's row"),
         ("<!--where fig1.heads <> 0-->", "is tied to <>"),
         ("<!--cell coins_fig1 share-->5<!---->", "a seed has several values"),
+        ("<!--cell coins_fig1 twice take=last-->5<!---->", "several values at a step; say more"),
         ("<!--cell coins_fig1 share depth=3-->5<!---->", "depth: found '3'"),
         ("<!--cell coins_fig1 share deep=3-->5<!---->", "deep: no such column"),
         ("<!--cell coins_fig1 share deep-->5<!---->", "found 'deep'; write column=value"),

@@ -183,6 +183,8 @@ class Facts:
                 _refuse(f"{figure}: {column}: found {value!r}; {suggestion(value, known)}.")
             numeric = pd.api.types.is_numeric_dtype(rows[column])
             rows = rows[rows[column] == float(value) if numeric else rows[column] == value]
+        if take in ("first", "last") and rows.duplicated(["seed", "step"]).any():
+            _refuse(f"{figure}: {metric}: a seed has several values at a step; say more columns.")
         seeds = rows.sort_values("step").groupby("seed")["value"]
         if take:
             values = seeds.agg(take)
