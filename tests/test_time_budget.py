@@ -201,6 +201,12 @@ def test_a_time_in_which_states_could_just_be_saved_is_refused(tool, capsys, min
     assert f"MINUTES: {minutes}; more than the 60 seconds are needed" in capsys.readouterr().err
 
 
+def test_a_figure_that_is_not_there_is_told_with_the_option(tool, capsys):
+    assert tool.main(["spend", "9", "--first", "example2030_fig3", *SMOKE]) == 1
+    told = "Error: --first: 'example2030_fig3' is unknown; did you mean 'example2030_fig"
+    assert capsys.readouterr().err.startswith(told)
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -32,11 +32,11 @@ from typing import Any
 import psutil
 
 from feature_alignment.data.archives import DAMAGE, refuse_size
-from feature_alignment.errors import UserError, reason, shortened
+from feature_alignment.errors import UserError, check_choice, reason, shortened
 from feature_alignment.files import sha256_of, whole_file
 from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.lock import lock_result
-from feature_alignment.pipeline.papers import add_papers, figure_named, modules_of_run
+from feature_alignment.pipeline.papers import add_papers, all_figures, modules_of_run
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.proof import check_proof, other_than_planned, read_provenance
 from feature_alignment.pipeline.provenance import package_versions
@@ -140,7 +140,7 @@ def spend(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as by Ctrl-C
     plan = configured(options)
     for figure in options.first:
-        figure_named(figure)
+        check_choice("--first", figure, all_figures())
     os.close(lock_result(Path("results", plan.name)))  # else Snakemake is refused at each figure
     given = ["--config", *options.config] if options.config else []
     given += ["--configfile", *map(str, options.configfile)] if options.configfile else []
