@@ -1,6 +1,7 @@
 """Results are packed as they were made or refused, and the pages made from them are current."""
 
 import importlib
+import itertools
 import json
 import os
 import shutil
@@ -31,11 +32,13 @@ FIGURE = "example2030_fig1"
 class Made:
     """A result of one run and one figure, as the workflow leaves it."""
 
+    numbers = itertools.count(1)
+
     def __init__(self, at, name="quick", verdict="reproduced"):
         self.at, self.name = at, name
         self.results, self.figures = at / "results" / name, at / "figures" / name
         self.run = self.results / "runs" / "example2030_coin" / "fair"
-        self.changes = []
+        self.changes, self.memory = [], float(next(self.numbers))  # that of no other result
         for folder in (self.run, self.results / "tables", self.results / "data", self.figures):
             folder.mkdir(parents=True)
         (self.run / "metrics.csv").write_text("step,value\n0,1\n")
@@ -74,7 +77,7 @@ class Made:
             "machine": {"processor": "abacus", "device": "cpu"},
             "threads": 1,
             "wall_seconds": 1800.0,
-            "peak_memory_mib": 100.0,
+            "peak_memory_mib": self.memory,
             "inputs": {},
             "outputs": {os.path.relpath(file, path.parent): sha256_of(file) for file in outputs},
             **facts,
@@ -231,7 +234,7 @@ def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(multivers
     found = all_packed(folder.parent)
     page = evidence_pages.verdicts_page(found, best_verdicts(found))
     assert "- `quick`: 1 claims.\n" in page
-    assert "    - 3 universes, in groups example2030_coins; commit beef000," in page
+    assert "    - 3 readings, in groups example2030_coins; commit beef000," in page
     assert "| robust | 1 |" in page
     assert "- example2030.fig1: `a`" in page
     assert "| 5 | reproduced | quick | 3 of 3 |" in page
@@ -316,6 +319,9 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tmp_path):
     folder = packed(first)
     other = made("other", "partly", processor="Aba(R) Cus(TM) Processor", instructions="AVX2")
     same = made("same", "reproduced")
+    for itself in (first.at, folder):
+        with pytest.raises(UserError, match="is the packed result itself; make it again first"):
+            packing.confirm("quick", itself, folder)
     assert packing.confirm("quick", same.at, folder) == {}
     differ = {"example2030.fig1.a": ["reproduced", "partly"]}
     for _ in range(2):  # the same machine's is replaced

@@ -281,15 +281,15 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
         the verdicts that differ, by claim: as packed, and as made again.
 
     Raises:
-        UserError: if there is no packed result, its preset, data or claims differ, or what was made
-            again could not be packed.
+        UserError: if there is no packed result, its preset, data or claims differ, what was made
+            again could not be packed, or all of its runs are the packed ones.
     """
     packed = _packed(name, target)
     with tempfile.TemporaryDirectory() as folder:
         made = Packed(at if (at / "about.json").exists() else Path(folder) / name)
         if made.folder != at:
             pack(name, at, DATASETS, made.folder)
-        about, now = made.about, made.claims
+        about, now, runs = made.about, made.claims, made.runs
     known = {told["name"]: told for told in packed.about["datasets"]}
     for data in about["datasets"]:
         if known.get(data["name"]) != data:
@@ -300,6 +300,9 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
             f"{at}: is of another preset or of other claims than {target}; make again what was "
             f"packed: {packed.settings}."
         )
+    rows, known_rows = (set(of.itertuples(index=False, name=None)) for of in (runs, packed.runs))
+    if rows <= known_rows:  # with the seconds that they took
+        raise UserError(f"{at}: is the packed result itself; make it again first.")
     now = now.loc[then.index]
     other = (then["ours"] != now["ours"]) & ~(then["ours"].isna() & now["ours"].isna())
     pairs = zip(then.index, then["verdict"], now["verdict"], strict=True)
