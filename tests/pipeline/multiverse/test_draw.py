@@ -2,16 +2,19 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_rgba_array
 
+from feature_alignment.pipeline.figures.style import PALETTE
 from feature_alignment.pipeline.multiverse import draw
 from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
 from toy_claims import claim
 
 
-def drawn(values):
+def drawn(values, holds=1):
     """The heights of the points of a curve, and their axis."""
-    rows = {"claim": claim().id, "universe": range(len(values)), "status": "counted", "holds": 1}
-    judged = pd.DataFrame({**rows, "ours": values, "toy.size": ["1", "2"] * (len(values) // 2)})
+    rows = {"claim": claim().id, "universe": range(len(values)), "status": "counted"}
+    levels = ["1", "2"] * (len(values) // 2)
+    judged = pd.DataFrame({**rows, "holds": holds, "ours": values, "toy.size": levels})
     ax = draw_curves(judged, ["toy.size"], [claim()]).axes[0]
     return np.asarray(ax.collections[0].get_offsets())[:, 1], ax
 
@@ -22,6 +25,12 @@ def test_a_diverged_universe_stands_at_the_edge_and_leaves_room_to_the_others():
     np.testing.assert_allclose(heights[:-1], usual)
     assert 0.8 < heights[-1] < 2
     assert ax.get_ylim()[1] < 3
+
+
+def test_values_are_vermilion_where_the_claim_holds_and_grey_where_not():
+    _, ax = drawn([0.1, 0.2], holds=[0, 1])
+    expected = to_rgba_array([PALETTE["grey"], PALETTE["vermillion"]])
+    np.testing.assert_array_equal(ax.collections[0].get_facecolors(), expected)
 
 
 def test_without_one_values_stand_where_they_are_and_positive_ones_on_a_logarithmic_axis():
@@ -39,12 +48,12 @@ def test_a_setting_of_which_one_value_is_left_has_no_difference():
             "claim": ["p.fig1.a"] * 3,
             "setting": ["e.rate", "e.rate", "e.scale"],
             "value": ["1", "2", "1"],
-            "share": [0.0, 1.0, 0.5],
+            "share": [0.25, 1.0, 0.5],
         }
     )
     ax = draw_matrix(summary, effects, ["e.rate", "e.scale"]).axes[0]
     assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [("n/a", 1, 0)]
-    assert ax.images[0].get_array()[0, 0] == 1
+    assert ax.images[0].get_array()[0, 0] == 0.75
 
 
 def test_one_value_among_zeros_is_drawn_where_it_is():
