@@ -20,10 +20,10 @@ def specs(root):
     return block_specs(GROUP, load_multiverses()[GROUP], config)
 
 
-def run(spec, folder, ending=None):
+def run(spec, folder, ending=None, identity="identity"):
     folder.mkdir(exist_ok=True)
     ending = ending or threading.Event()
-    blocks.run_block(spec, {}, folder / "scratch", "identity", folder / "runs.zip", ending)
+    blocks.run_block(spec, {}, folder / "scratch", identity, folder / "runs.zip", ending)
     return folder / "runs.zip"
 
 
@@ -84,6 +84,8 @@ def test_what_is_finished_is_not_run_again(specs, tmp_path, monkeypatch):
     first = run(specs[0], tmp_path / "one").read_bytes()
     monkeypatch.setattr(blocks, "run_experiment", lambda *_, **__: pytest.fail("run again"))
     assert run(specs[0], tmp_path / "one").read_bytes() == first
+    with pytest.raises(pytest.fail.Exception, match="run again"):
+        run(specs[0], tmp_path / "one", identity="that of other code")
 
 
 def test_a_run_that_diverges_is_told_and_the_others_have_tables(specs, tmp_path):

@@ -63,6 +63,7 @@ def test_a_claim_that_hangs_on_one_setting_names_it():
     assert row["word"] == "depends on b"
     assert row["low"] == pytest.approx(0.28, abs=1e-3)  # Wilson's interval of 8 of 16
     assert row["default_holds"] == 0
+    assert summed(lambda levels: 1 - float(levels["d"]) + own(levels))["default_holds"] == 1
 
 
 def test_settings_of_equal_weight_are_all_named():
@@ -144,8 +145,29 @@ def test_too_few_seeds_hold_by_agreement():
     table, one = judged(lambda levels: 1.0, each=True)
     assert set(table["verdict"]) == {"undecided"}
     assert table["holds"].all()
+    twenty = {"seed": 0, "draw": range(20), "metric": "m", "value": [0.0] + [1.0] * 19}
+    universe = Finished(0, {}, {one.figure: pd.DataFrame(twenty)}, {})
+    drawn = one.but(over="draw")
+    table = judge_universes([universe], [drawn], None, "paper", {one.figure: True})
+    assert table["holds"].item() == 1  # by exactly 95 %
     half = pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})
     assert evaluate(one, half, "paper", True).share == 0.5
+
+
+def test_what_holds_as_corrected_holds():
+    rule = Criterion(comparator="below", high=1.5, why="x")
+    forms = {"select": {"metric": "printed"}, "corrected": {"metric": "corrected"}}
+    one = claim(rule, kind="mathematics", **forms)
+    rows = pd.DataFrame({"seed": 0, "metric": ["printed", "corrected"], "value": [2.0, 1.0]})
+    universe = Finished(0, {}, {one.figure: rows}, {})
+    table = judge_universes([universe], [one], None, "paper", {one.figure: True})
+    assert table[["verdict", "holds"]].to_numpy().tolist() == [["holds as corrected", 1]]
+
+
+def test_the_papers_number_stands_among_our_values():
+    table, one = judged(own)
+    number = one.but(kind="number", reading="stated", paper_value=0.004)
+    assert summarise(table, SETTINGS, [number])["paper_quantile"].item() == 4 / 16
 
 
 def test_what_is_said_of_real_data_holds_by_the_agreement_of_real_data_alone():
@@ -183,11 +205,23 @@ def test_effects_are_shares_and_means_by_value_and_by_pair():
     assert found.loc[("c", "0"), "universes"] == 8
 
 
+def test_pairs_are_told_where_each_combination_has_two_universes():
+    def pairs(*cells):
+        rows = pd.DataFrame(cells, columns=["a", "b"]).assign(claim="x", status="counted")
+        found = effects(rows.assign(holds=1, ours=1.0), ["a", "b"])
+        return found[found["setting"] == "a × b"]["universes"].tolist()
+
+    every = list(itertools.product("01", repeat=2))
+    assert pairs(*every, *every) == [2] * 4
+    assert pairs(*every, *every[:3]) == pairs(*every[:3], *every[:3]) == []
+
+
 def test_fragile_and_mixed():
     row = {"share": 0.3, "difference": 0.4, "p_value": 0.5, "default_holds": 1, "setting": "a"}
     assert word(row) == "fragile"
     assert word(row | {"default_holds": 0}) == "mixed"
     assert word(row | {"difference": 0.6, "p_value": 0.2}) == "fragile"
+    assert word(row | {"share": 0.5}) == "mixed"
 
 
 def test_the_bounds_of_words_are_decimals():
@@ -210,6 +244,7 @@ def test_a_task_is_learnt_if_every_seed_has_learnt_it():
     universe = Finished(0, {}, {"somebody2020_fig1": pd.DataFrame(rows)}, {})
     learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, least=0.8, why="x")
     assert _status(universe, learnt) == "not learnt"
+    assert _status(universe, learnt.but(least=0.0, most=1.0)) == "counted"
 
 
 def test_what_always_holds_hangs_on_nothing():

@@ -19,11 +19,11 @@ LOSS = {"seed": [0, 0], "metric": "loss", "step": [0, 9], "value": [1.0, 1e-4]}
 def made(tmp_path, monkeypatch):
     """Function (universes) that judges them, and writes the page; the tables and the page."""
 
-    def judged_and_gathered(*universes, changed=()):
+    def judged_and_gathered(*universes, changed=(), datasets=()):
         monkeypatch.setattr(make, "read_blocks", lambda archives: universes)
         folder = tmp_path / GROUP
         folder.mkdir()
-        about = {"datasets": [], "changed": list(changed)}
+        about = {"datasets": list(datasets), "changed": list(changed)}
         spec = {"name": "quick", "preset": "quick", "group": GROUP, "figures": {FIGURE: about}}
         files = {name: folder / f"{name}.csv" for name in ("universes", "claims", "effects")}
         pictures = {kind: folder / f"{kind}.png" for kind in ("matrix", "curves")}
@@ -55,6 +55,38 @@ def test_a_group_without_a_claim_that_can_be_judged_says_so(made):
     assert universes.empty
     assert claims.empty
     assert "No claim can be judged at this preset." in page
+
+
+def test_a_figure_of_which_one_dataset_is_a_stand_in_does_not_show_real_data(made, monkeypatch):
+    judge, told = make.judge_universes, {}
+    monkeypatch.setattr(
+        make, "judge_universes", lambda *given: told.update(given[-1]) or judge(*given)
+    )
+    made(universe(), datasets=[["mnist", "torchvision"], ["kmnist", "embedded"]])
+    assert told == {FIGURE: False}
+
+
+def test_a_figure_has_a_table_if_all_of_its_runs_succeeded(tmp_path):
+    points = [{"experiment": GROUP, "name": name} for name in ("one", "other")]
+    told = {"number": 0, "levels": {}, "figures": {FIGURE: points}, "failed": {"other": "Why."}}
+    (tmp_path / "universe.json").write_text(json.dumps(told))
+    (tmp_path / GROUP / "one").mkdir(parents=True)
+    (tmp_path / GROUP / "one" / "metrics.csv").touch()
+    assert make._read(tmp_path / "universe.json").tables == {}
+
+
+def test_what_depends_most_on_a_setting_comes_first(made, tmp_path):
+    made(universe())
+    file = tmp_path / GROUP / "claims.csv"
+    row = pd.read_csv(file).assign(word="depends on steps", setting="steps")
+    rows = [row.assign(claim=f"of {share}", difference=share) for share in (0.6, 0.9)]
+    pd.concat(rows).to_csv(file, index=False)
+    written = {name: tmp_path / name for name in ("universes", "claims", "page")}
+    pictures = {f"{GROUP}_{kind}": f"{kind}.png" for kind in ("matrix", "curves")}
+    spec = {"name": "quick", "preset": "quick", "left_out": []}
+    make.gather(spec, [tmp_path / GROUP], pictures, written)
+    page = written["page"].read_text(encoding="utf-8")
+    assert page.index("of 0.9") < page.index("of 0.6")
 
 
 def test_values_of_settings_keep_their_names(made):
