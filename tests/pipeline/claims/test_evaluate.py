@@ -233,6 +233,8 @@ def test_a_small_preset_and_stand_ins_leave_claims_untested():
     fake = evaluate(claim(rule, data="real"), both[both["stand_in"] == 1], "paper", False)
     assert fake.outcome is Outcome.NOT_TESTABLE
     assert fake.reason == "needs the real data; this figure shows a stand-in"
+    unknown = table(0.93).assign(stand_in=math.nan)
+    assert evaluate(claim(rule, data="real"), unknown, "paper", False).reason == fake.reason
     assert real.outcome is Outcome.REPRODUCED
 
 

@@ -80,4 +80,5 @@ def test_verdicts_are_written_to_six_digits(judged, tmp_path):
     frame = pd.read_csv(tmp_path / "example2030_fig1.csv")
     frame.assign(value=0.49876543).to_csv(tmp_path / "example2030_fig1.csv", index=False)
     judged()
-    assert pd.read_csv(tmp_path / "claims.csv")["ours"].tolist() == [0.498765]
+    told = pd.read_csv(tmp_path / "claims.csv")
+    assert told[["ours", "by_seed"]].to_numpy().tolist() == [[0.498765, "0.498765 0.498765"]]

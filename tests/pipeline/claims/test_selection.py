@@ -113,7 +113,9 @@ def test_independent_values_of_a_seed_are_told_apart_and_compared_among_themselv
     ]
     assert found.tolist() == [1, 2, 2, 3, 11, 12, 12, 13]
     compared = claim(**chosen, relative_to={"metric": "other"}, combine="difference")
-    assert claim_values(compared, table).tolist() == [0, 0, 0, 0]  # 1.5 − 1.5, and so on
+    of_none = table.assign(data=table["data"].replace("a", None))
+    for rows in (table, of_none):
+        assert claim_values(compared, rows).tolist() == [0, 0, 0, 0]  # 1.5 − 1.5, and so on
 
 
 def test_where_draws_do_not_match_means_are_compared():

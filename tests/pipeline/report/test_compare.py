@@ -108,9 +108,26 @@ def test_what_one_side_has_not_judged_differs_in_nothing(two_results, compared):
     file = two_results / "results" / "other" / "claims.csv"
     there = pd.read_csv(file)
     there.loc[0, "figure"] = "somebody2020_fig2"  # which mine has not
-    there.to_csv(file, index=False)
+    new = there[1:].assign(id="somebody2020.fig1.new", statement="It is new.")
+    pd.concat([there, new]).to_csv(file, index=False)
     claims = compared("other")
     assert set(claims["figure"]) == {"somebody2020_fig1"}
-    assert claims["verdict_there"].tolist() == ["not judged", "not reproduced"]
+    assert claims["verdict_there"].tolist() == ["not judged", "not reproduced", "not reproduced"]
+    assert claims["statement"].iloc[-1] == "It is new."
     page = Page((two_results / "page.html").read_text(encoding="utf-8"))
-    assert [a["data-verdict"] for a in page.all("article")] == ["same", "changed"]
+    assert [a["data-verdict"] for a in page.all("article")] == ["same", "changed", "same"]
+
+
+def test_pictures_of_figures_that_are_not_selected_are_not_shown(two_results, compared):
+    for side in ("mine", "other"):
+        (two_results / "figures" / side / "somebody2020_fig2.png").touch()
+    compared("other")
+    assert "somebody2020_fig2" not in (two_results / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_picture_that_was_changed_is_told(two_results, compared):
+    record = two_results / "figures" / "other" / "somebody2020_fig1.provenance.json"
+    told = json.loads(record.read_text()) | {"outputs": {"somebody2020_fig1.png": "0"}}
+    record.write_text(json.dumps(told))
+    with pytest.raises(UserError, match=r"fig1\.png: has been changed since"):
+        compared("other")

@@ -84,6 +84,7 @@ def test_every_verdict_is_shown_in_words_with_its_reason(report, folder):
     for reason in report.verdicts["reason"]:
         assert f"{reason[0].upper()}{reason[1:]}." in page.text
     assert "ours 0.900 ± 0.071 2 seeds" in page.text
+    assert "paper 0.75 , ours 0.900 ± 0.071 2 seeds" in page.text
     assert "paper 0.0 , ours 0.3 ± 0 2 seeds" in page.text
     assert "Note: A note." in page.text
     assert "Needs the real data" in page.text
