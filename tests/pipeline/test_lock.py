@@ -35,6 +35,12 @@ def test_a_held_result_names_its_holder_and_is_free_after_a_kill(tmp_path):
     assert json.loads((folder / ".lock").read_text())["process"] != holder.pid
 
 
+def test_the_name_of_an_earlier_holder_is_written_over(tmp_path):
+    (tmp_path / ".lock").write_text("a longer name" * 100)
+    os.close(lock_result(tmp_path))
+    assert json.loads((tmp_path / ".lock").read_text())["process"] == os.getpid()
+
+
 def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")

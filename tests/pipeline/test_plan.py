@@ -1,10 +1,12 @@
+import dataclasses
 import hashlib
+from types import SimpleNamespace
 
 import pytest
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline import papers, plan
-from feature_alignment.pipeline.config import PRESETS, resolve_config
+from feature_alignment.pipeline.config import PRESETS, Change, resolve_config
 from feature_alignment.pipeline.plan import dataset_spec, make_plan
 from feature_alignment.pipeline.spec import dataset_keys
 
@@ -87,6 +89,13 @@ def test_sizes_are_those_of_the_runs_shown(root, preset, figure, told):
     assert told in "; ".join(plan.figure_spec(figure)["sizes"])
 
 
+def test_runs_of_other_names_are_not_compared_where_their_number_differs(smoke_plan):
+    figure = "example2030_fig1"
+    own = dataclasses.replace(smoke_plan.points[figure][0], name="another")
+    fewer = dataclasses.replace(smoke_plan, points={figure: (own,)})
+    assert fewer._sizes_of(figure) == ["runs 1 (2)"]
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_figure_of_every_preset_tells_its_sizes(root, preset):
     plan = make_plan(resolve_config({}, root / "workflow", preset=preset))
@@ -162,6 +171,15 @@ def test_changed_settings_of_several_experiments_of_a_figure_are_told_with_their
     }
     assert changed["fig2"] == [f"{name}.epochs = 7" for name in own]
     assert changed["fig13"] == ["epochs = 7"]  # of which it shows one
+
+
+def test_a_setting_that_takes_all_runs_of_an_experiment_out_of_a_figure_is_told(monkeypatch):
+    coin, descent = (SimpleNamespace(experiment=f"example2030_{n}") for n in ("coin", "descent"))
+    monkeypatch.setattr(plan, "points_of", lambda *_: (coin, descent))
+    change = Change("experiments.example2030_descent.rates", [0.1], [])
+    preset = SimpleNamespace(settings=dict)
+    (found,) = plan._changed_figures({"example2030_fig1": (coin,)}, preset, [change]).values()
+    assert [str(one) for one in found] == ["rates = []"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,20 @@ def test_a_comparison_stays_whole_when_other_figures_are_selected(result):
         record = {"outputs": {file.name: sha256_of(file)}, "inputs": told}
         (file.parent / "claims.provenance.json").write_text(json.dumps(record))
     assert verify("mine") == 4
+    (home / "compare").rename(home / "another")
+    with pytest.raises(UserError, match=r"another/.*: was made from an earlier .*/selected/claims"):
+        verify("mine")
+
+
+def test_a_file_that_was_read_may_have_its_name_in_both_folders(result, tmp_path):
+    read = sha256(b"read").hexdigest()
+    for top in ("results", "figures"):
+        file = tmp_path / top / "mine" / "a.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("read" if top == "results" else "other")
+        record = {"outputs": {file.name: sha256_of(file)}, "inputs": {file.name: read}}
+        file.with_name("a.provenance.json").write_text(json.dumps(record))
+    assert verify("mine") == 4
 
 
 def test_files_that_no_job_speaks_for_are_told(result):
