@@ -102,6 +102,10 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
             '#where("example2030.a", "<", "theirs")[Less.]',
             "is 0.51, where the sentence is tied to <",
         ),
+        (
+            '#where("example2030.d", ">", "theirs")[More.]',
+            "is 0.5, where the sentence is tied to >",
+        ),
         ('#given("results", "quick, laptop")[Both.]', "the evidence has 'quick'"),
         ('#given("multiverse", "quick")[Many.]', "the evidence has 'none'"),
         ('#ours("example2030.c")', "judged at no size"),
@@ -119,10 +123,23 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
     ],
 )
 def test_what_is_untrue_or_missing_is_one_sentence(ask, evidence, source, fault):
-    evidence("quick", claim("a", "reproduced"), claim("c", "not testable here"))
+    evidence(
+        "quick",
+        claim("a", "reproduced"),
+        claim("c", "not testable here"),
+        claim("d", "reproduced", ours=0.5),
+    )
     faults = ask(source)[1]
     assert len(faults) == 1
     assert fault in faults[0]
+
+
+def test_what_is_ours_or_was_judged_nowhere_counts_only_if_it_is_named(ask, evidence):
+    own = claim("d", "reproduced", kind="ours")
+    evidence("quick", claim("a", "partly"), claim("c", "not testable here"), own)
+    found, faults = ask('#count() #count(outcome: "judged") #count(kind: "ours")')
+    assert not faults
+    assert list(found.values()) == ["2", "1", "1"]
 
 
 def test_a_misprint_that_the_article_passes_over_is_a_fault(ask, evidence):

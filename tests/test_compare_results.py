@@ -36,7 +36,16 @@ def test_an_array_on_one_side_only_is_told(tool, sides, arrays, order):
     assert tool.differences(*sides[::order]) == ["runs/coin/fair/arrays.npz: more"]
 
 
-@pytest.mark.parametrize("array", [[0.0, 1.5], [[0.0, 1.0]], np.float32([0, 1]), [-0.0, 1.0]])
+@pytest.mark.parametrize(
+    "array",
+    [
+        [0.0, 1.5],
+        [[0.0, 1.0]],
+        np.float32([0, 1]),
+        np.array([0.0, 1.0]).view(np.int64),  # of the same bytes
+        [-0.0, 1.0],
+    ],
+)
 def test_an_array_of_other_values_shape_or_type_is_told(tool, sides, array):
     np.savez(sides[1] / "runs/coin/fair/arrays.npz", throws=np.array(array))
     assert tool.differences(*sides) == ["runs/coin/fair/arrays.npz: throws"]

@@ -16,7 +16,7 @@ import packing
 import pandas as pd
 import pytest
 import yaml
-from packed import AGAIN, EVIDENCE, Packed, all_packed, best_verdicts
+from packed import AGAIN, EVIDENCE, Packed, all_packed, best_robustness, best_verdicts
 from PIL import Image
 
 from feature_alignment.errors import UserError
@@ -255,6 +255,7 @@ def test_a_multiverse_stays_beside_a_result_of_the_same_data_that_is_packed_anew
 def test_groups_are_joined_to_a_packed_multiverse(multiverse):
     folder = pack_both(multiverse)
     rows = [["a", "0", "coins"], ["b", "0", "dice"], ["b", "1", "dice"]]
+    rows.append(["c", "1", "dice"])
     old = pd.DataFrame(rows, columns=["claim", "universe", "group"])
     old["group"] = "example2030_" + old["group"]
     old.to_csv(folder / "multiverse.csv.gz", index=False)
@@ -264,8 +265,8 @@ def test_groups_are_joined_to_a_packed_multiverse(multiverse):
     (folder / "multiverse.json").write_text(json.dumps([part]))
     packing.pack_multiverse("quick", multiverse.at, folder, join=True)
     found = pd.read_csv(folder / "multiverse.csv.gz")[["claim", "universe"]].values.tolist()
-    assert found == [["example2030.fig1.a", 2], ["b", 0], ["b", 1]]
-    assert pd.read_csv(folder / "robustness.csv")["claim"].tolist()[1:] == ["b", "b"]
+    assert found == [["example2030.fig1.a", 2], ["b", 0], ["b", 1], ["c", 1]]
+    assert pd.read_csv(folder / "robustness.csv")["claim"].tolist()[1:] == ["b", "b", "c"]
     first, second = json.loads((folder / "multiverse.json").read_text())
     assert first == told
     assert second == part | {"groups": ["example2030_dice"], "universes": 2, "replaced": 1}
@@ -352,7 +353,7 @@ def test_a_value_that_is_missing_both_times_does_not_differ(tmp_path):
 def test_some_figures_made_again_are_compared_by_themselves(two):
     folder, again = two
     claims = pd.read_csv(again.claims)
-    claims = pd.concat([claims, claims.assign(id="example2030.fig1.z", verdict="reproduced")])
+    claims = pd.concat([claims.assign(id="example2030.fig1.z", verdict="reproduced"), claims])
     claims.to_csv(again.claims, index=False)
     differ = packing.confirm("quick", again.finish().at, folder)
     assert differ == {"example2030.fig1.a": ["reproduced", "partly"]}
@@ -385,6 +386,7 @@ def two(tmp_path, monkeypatch):
     folder = packed(first)
     about = json.loads((folder / "about.json").read_text())
     about["figures"]["example2030_fig2"] = []
+    about["datasets"].append(about["datasets"][0] | {"name": "kmnist"})
     (folder / "about.json").write_text(json.dumps(about))
     claims = pd.read_csv(folder / "claims.csv").iloc[0].to_dict()
     one, two = (
@@ -421,7 +423,8 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     }
     assert list(found.about["figures"]) == [FIGURE, "example2030_fig2"]
     assert (found.about["run_hours"], found.about["commits"]) == (0.5, ["c0ffee00"])
-    assert found.runs["point"].tolist() == ["fair"]
+    assert [one["name"] for one in found.about["datasets"]] == ["kmnist", "mnist"]
+    assert found.runs[["point", "peak_memory_mib"]].to_numpy().tolist() == [["fair", again.memory]]
     assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.gz")["value"].tolist() == [2]
     assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == table
     assert found.again == []
@@ -647,6 +650,23 @@ def test_a_stand_in_that_no_figure_shows_needs_no_name(made):
     assert packed(made.finish()).is_dir()
 
 
+def test_verdicts_of_changed_settings_are_packed_and_do_not_count(made):
+    claims = pd.read_csv(made.claims)
+    changed = claims.assign(id="example2030.fig1.b", changed="width = 8")
+    pd.concat([claims, changed]).to_csv(made.claims, index=False)
+    found = Packed(packed(made.finish()))
+    assert (len(found.rows), found.claims.index.tolist()) == (2, ["example2030.fig1.a"])
+
+
+def test_the_multiverse_of_the_largest_size_at_which_a_universe_counts_is_told():
+    rows = [
+        {"claim": "a", "universes": 0, "at": "large"},
+        {"claim": "a", "universes": 3, "at": "s"},
+    ]
+    sizes = [SimpleNamespace(robustness=pd.DataFrame([row])) for row in rows]
+    assert best_robustness(sizes)["at"].to_dict() == {"a": "s"}
+
+
 def test_the_largest_size_that_can_tell_counts(tmp_path):
     for name, verdict in (("quick", "partly"), ("laptop", "reproduced"), ("paper", "not testable")):
         word = "not testable here" if verdict == "not testable" else verdict
@@ -805,14 +825,15 @@ def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
     folder, figure, of_arrays = tmp_path / "workstation", "baratin2021_fig3", "beaglehole2024_fig17"
     shutil.copytree(EVIDENCE / "workstation", folder)
     pictures = {name: folder / "figures" / f"{name}.png" for name in (figure, of_arrays)}
-    kept = pictures[of_arrays].read_bytes()
+    kept, about = pictures[of_arrays].read_bytes(), Packed(folder).about
+    (folder / "about.json").write_text(json.dumps(about | {"pictures": {of_arrays: "0ld"}}))
     pictures[figure].unlink()
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
     assert from_tables.redraw(Packed(folder), [figure, of_arrays]) == [figure]
     with Image.open(pictures[figure]) as drawn:
         assert drawn.size[0] > 1000
     assert pictures[of_arrays].read_bytes() == kept
-    assert Packed(folder).about["pictures"][figure] == "c" * 40
+    assert Packed(folder).about["pictures"] == {of_arrays: "0ld", figure: "c" * 40}
     with pytest.raises(UserError, match="baratin2021_fig1: no such figure; did you mean"):
         from_tables.redraw(Packed(folder), ["baratin2021_fig1"])
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": True})

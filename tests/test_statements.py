@@ -1,5 +1,6 @@
 """The list of the papers' statements is current and complete, and quotes are found in texts."""
 
+import facts
 import pytest
 
 STATEMENTS = """
@@ -41,6 +42,12 @@ def test_statements_have_their_claims_or_a_reason(tool, paper):
     assert "3 statements, 2 of them judged, by 3 claims." in page
     assert "| `fig1.fair_share`, `fig1.bent_share` |" in page
     assert "| `fig2.loss_falls`; Not its rate. |" in page
+
+
+def test_statements_that_no_claim_judges_are_not_followed(paper, monkeypatch):
+    monkeypatch.setattr(facts, "PAPERS", paper.parent)
+    found = facts.Facts([], paper)
+    assert (found.stated(paper.name), found.followed(paper.name)) == ("3", "2")
 
 
 @pytest.mark.parametrize(
