@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, check_whole
 from feature_alignment.training.batches import Augmentation, epoch_batches
 from feature_alignment.training.checkpoint import Stateful, TrainingCheckpoint
 from feature_alignment.training.errors import TrainingDivergedError
@@ -85,7 +85,8 @@ def train(
         TrainingDivergedError: if the loss is no longer finite, every `CHECK_EVERY` updates, at
             measured steps and at the end; at the latter two also if a parameter is not finite.
         TypeError: if a probe does not return a `Measurement`.
-        UserError: if a measured step is outside the run.
+        UserError: if a measured step is outside the run, `steps` or `largest_gradient` is not
+            possible, or a metric is called "loss".
         ValueError: if mini-batches have no generator, a probe changes a parameter, or, with a
             checkpoint, `augment` draws from `batches`.
     """
@@ -93,6 +94,7 @@ def train(
         raise ValueError(
             f"x, y: {len(x)} inputs and {len(y)} targets; give a target for each, at least one."
         )
+    check_whole("steps", steps, 0)
     measured = set(measure_at)
     if outside := sorted(measured.difference(range(steps + 1))):
         raise UserError(
@@ -101,6 +103,10 @@ def train(
         )
     if batch_size is not None and batches is None:
         raise ValueError("batches: missing; give torch_stream(seed, 'batches') for mini-batches.")
+    if largest_gradient is not None and not largest_gradient > 0:
+        raise UserError(f"largest_gradient: {largest_gradient}; it must be positive, or None.")
+    if "loss" in (metrics or {}):
+        raise UserError("metrics: 'loss' is the name of the training's loss; use another name.")
     evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
     metrics = {"loss": loss, **(metrics or {})}
     recorder, last_time = recorder or Recorder(), time.monotonic()
