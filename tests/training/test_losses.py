@@ -57,6 +57,8 @@ WRONG = [torch.zeros(3), torch.zeros(2, dtype=torch.int64)]
 def test_cross_entropy_wants_one_index_per_sample(y):
     with pytest.raises(ValueError, match="one int64 class index per sample"):
         cross_entropy(F, y)
+    with pytest.raises(ValueError, match="one int64 class index per sample"):
+        cross_entropy(F[:, 0], torch.zeros(3, dtype=torch.int64))
 
 
 def test_sequence_cross_entropy_is_that_of_all_positions():
@@ -64,8 +66,9 @@ def test_sequence_cross_entropy_is_that_of_all_positions():
     y = torch.arange(12).reshape(3, 4) % 5
     parts = [cross_entropy(f[i], y[i]) for i in range(3)]
     assert float(sequence_cross_entropy(f, y)) == pytest.approx(float(sum(parts)) / 3)
-    with pytest.raises(ValueError, match="one class index per sample and position"):
-        sequence_cross_entropy(f, y[:, 0])
+    for outputs, wrong in ((f, y[:, 0]), (f, y.int()), (f[:, :, 0], y)):
+        with pytest.raises(ValueError, match=r"^sequence_cross_entropy: .* class index per"):
+            sequence_cross_entropy(outputs, wrong)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,7 @@ def test_outputs_that_are_no_numbers_are_never_right_and_classes_are_those_of_ou
     f = torch.tensor([[math.nan, 0.0], [2.0, 1.0]])
     assert accuracy(f, torch.tensor([0, 0])) == 0.5
     assert accuracy(f[:, :1], torch.tensor([[1.0], [1.0]])) == 0.5
+    assert accuracy(f[1:], torch.tensor([[math.nan, 1.0]])) == 0
     for classes in ([0, 2], [-1, 0]):
         with pytest.raises(
             ValueError, match=r"accuracy: classes from -?[01] to [02] for 2 outputs"
@@ -101,6 +105,11 @@ def test_outputs_that_are_no_numbers_are_never_right_and_classes_are_those_of_ou
             accuracy(f, torch.tensor(classes))
 
 
-def test_no_label_is_left_out():
-    with pytest.raises(IndexError):
-        cross_entropy(torch.zeros(2, 3), torch.tensor([-100, 1]))
+@pytest.mark.parametrize("label", [-100, 3])
+def test_no_label_is_left_out_and_each_is_that_of_an_output(label):
+    f, y = torch.zeros(2, 3), torch.tensor([label, 1])
+    told = rf"cross_entropy: classes from {y.min()} to {y.max()} for 3 outputs; they count from 0"
+    with pytest.raises(ValueError, match=f"^{told}"):
+        cross_entropy(f, y)
+    with pytest.raises(ValueError, match=f"^sequence_{told}"):
+        sequence_cross_entropy(f[:, None], y[:, None])

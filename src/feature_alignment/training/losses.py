@@ -43,15 +43,14 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     Source: Baratin et al. 2021, Section 3.1.
 
     Raises:
-        ValueError: if the labels are not one int64 index per sample.
+        ValueError: if the labels are not one int64 index per sample, or one is not of an output.
     """
-    if y.shape != f.shape[:1] or y.dtype != torch.int64:
+    if f.ndim != 2 or y.shape != f.shape[:1] or y.dtype != torch.int64:
         raise ValueError(
             f"cross_entropy: labels of shape {tuple(y.shape)} and type {y.dtype} for outputs "
             f"{tuple(f.shape)}; give one int64 class index per sample."
         )
-    # By default −100 would be left out; this is no label.
-    return functional.cross_entropy(f, y, ignore_index=torch.iinfo(torch.int64).min)
+    return _mean_cross_entropy("cross_entropy", f, y)
 
 
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -60,14 +59,16 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     Source: Beaglehole et al. 2024, Appendix J (the loss of nanoGPT).
 
     Raises:
-        ValueError: if the labels are not one index per sample and position.
+        ValueError: if the labels are not one int64 index per sample and position, or one is not of
+            an output.
     """
-    if y.shape != f.shape[:2]:
+    if f.ndim != 3 or y.shape != f.shape[:2] or y.dtype != torch.int64:
         raise ValueError(
-            f"sequence_cross_entropy: labels of shape {tuple(y.shape)} for outputs "
-            f"{tuple(f.shape)}; give one class index per sample and position."
+            f"sequence_cross_entropy: labels of shape {tuple(y.shape)} and type {y.dtype} for "
+            f"outputs {tuple(f.shape)}; give one class index per sample and position, int64, for "
+            "outputs (n, T, V)."
         )
-    return cross_entropy(f.flatten(0, 1), y.flatten())
+    return _mean_cross_entropy("sequence_cross_entropy", f.flatten(0, 1), y.flatten())
 
 
 def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -75,7 +76,7 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
     For outputs f (n, c), y are class indices (n,), int64, or targets (n, c), largest at the class.
     The prediction of a single output is its sign, for labels −1 or 1; zero is always wrong, and so
-    are outputs with NaN.
+    are outputs or targets with NaN.
 
     Raises:
         ValueError: if y is neither, a class is not that of an output, or a label is 0 for a single
@@ -92,12 +93,24 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             raise ValueError("accuracy: a label is 0; for a single output give labels −1 and 1.")
         return (f * y.reshape(f.shape) > 0).double().mean()
     if indices and ((y < 0) | (y >= f.shape[1])).any():
-        raise ValueError(
-            f"accuracy: classes from {y.min()} to {y.max()} for {f.shape[1]} outputs; they count "
-            "from 0."
-        )
+        raise ValueError(_no_outputs("accuracy", f, y))
     right = f.argmax(dim=1) == (y if indices else y.argmax(dim=1))
-    return (right & ~f.isnan().any(dim=1)).double().mean()  # the largest of NaN is the first
+    unclear = f.isnan() if indices else f.isnan() | y.isnan()  # the largest of NaN is the first
+    return (right & ~unclear.any(dim=1)).double().mean()
+
+
+def _mean_cross_entropy(name: str, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    try:  # a check beforehand would make a GPU wait
+        # By default −100 would be left out; this is no label.
+        return functional.cross_entropy(f, y, ignore_index=torch.iinfo(torch.int64).min)
+    except IndexError as error:
+        raise ValueError(_no_outputs(name, f, y)) from error
+
+
+def _no_outputs(name: str, f: torch.Tensor, y: torch.Tensor) -> str:
+    return (
+        f"{name}: classes from {y.min()} to {y.max()} for {f.shape[1]} outputs; they count from 0."
+    )
 
 
 def _check_same_shape(f: torch.Tensor, y: torch.Tensor) -> None:
