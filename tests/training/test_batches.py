@@ -46,6 +46,21 @@ def test_impossible_sizes_are_refused(size, options):
         draw(1, size=size, **options)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: draw(1, n=0, size=1), "n: 0; it must be"),
+        (lambda: draw(1, n=0, size=1, drop_incomplete=True), "n: 0; it must be"),
+        (lambda: steps_per_epoch(5, 0), "batch_size: 0; it must be"),
+        (lambda: steps_per_epoch(5, -1), "batch_size: -1; it must be"),
+        (lambda: RandomCropAndFlip(torch.Generator(), padding=-1), "padding: -1; it must be"),
+    ],
+)
+def test_impossible_numbers_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 @pytest.mark.parametrize(("n", "size"), [(10, 4), (12, 4), (3, 8)])
 def test_steps_per_epoch_counts_the_batches(n, size):
     number = steps_per_epoch(n, size)

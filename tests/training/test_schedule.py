@@ -31,8 +31,11 @@ def test_geometric_is_the_released_codes_schedule():
     ("schedule", "message"),
     [
         (lambda: every(0, 9), "every 0 steps is not possible"),
+        (lambda: every(1, -1), "steps: -1; it must be a whole number of at least 0"),
         (lambda: geometric(9, ratio=1.0), "ratio 1.0 do not make a growing schedule"),
         (lambda: geometric(9, first=0.5), "first 0.5 and ratio 1.15 do not make"),
+        (lambda: geometric(9, first=float("nan")), "first nan and ratio 1.15 do not make"),
+        (lambda: geometric(9, ratio=float("inf")), "first 5 and ratio inf do not make"),
     ],
 )
 def test_impossible_schedules_are_refused(schedule, message):

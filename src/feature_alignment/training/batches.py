@@ -7,12 +7,19 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from feature_alignment.errors import check_whole
+
 Augmentation = Callable[[torch.Tensor], torch.Tensor]
 """Changes a batch of inputs but not its shape; must be `Stateful` if it is random."""
 
 
 def steps_per_epoch(n: int, batch_size: int) -> int:
-    """Updates in one epoch of n examples."""
+    """Updates in one epoch of n examples.
+
+    Raises:
+        ValueError: if the batch size is not a positive whole number.
+    """
+    check_whole("batch_size", batch_size, 1)
     return math.ceil(n / batch_size)
 
 
@@ -25,8 +32,9 @@ def epoch_batches(
     epoch if it has fewer examples.
 
     Raises:
-        ValueError: if no batch of this size is possible.
+        ValueError: if there are no examples, or no batch of this size is possible.
     """
+    check_whole("n", n, 1)
     if batch_size < 1 or (drop_incomplete and batch_size > n):
         raise ValueError(
             f"batch_size: {batch_size} is not possible with {n} examples; "
@@ -46,9 +54,13 @@ class RandomCropAndFlip:
     probability ½. The CPU generator draws both for each image.
 
     Source: Baratin et al. 2021, released code, which pads with black; not mentioned in the text.
+
+    Raises:
+        ValueError: if the padding is not a whole number of at least 0.
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
+        check_whole("padding", padding, 0)
         self._generator, self._padding = generator, padding
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, check_whole
 
 LearningRateSchedule = Callable[[int], float]
 """Factor on the learning rate for the update with 0-based index t."""
@@ -13,8 +13,9 @@ def every(k: int, steps: int) -> list[int]:
     """Steps 0, k, 2k, … up to `steps`, and `steps` itself.
 
     Raises:
-        UserError: if k is not positive.
+        UserError: if k is not positive, or `steps` is negative.
     """
+    check_whole("steps", steps, 0)
     if k < 1:
         raise UserError(f"measure_at: every {k} steps is not possible; give at least 1.")
     return sorted({*range(0, steps + 1, k), steps})
@@ -26,9 +27,9 @@ def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
     Source: Baratin et al. 2021, released code, which measures nothing before the first update.
 
     Raises:
-        UserError: if `first` is below 1, or `ratio` is not above 1.
+        UserError: if `first` is below 1, `ratio` is not above 1, or one is not finite.
     """
-    if first < 1 or ratio <= 1:
+    if not (1 <= first < math.inf and 1 < ratio < math.inf):
         raise UserError(
             f"measure_at: first {first} and ratio {ratio} do not make a growing schedule; "
             "give first at least 1 and ratio above 1."
