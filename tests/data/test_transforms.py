@@ -77,3 +77,17 @@ def test_same_stream_same_labels_and_the_given_ones_stay():
 def test_a_share_is_between_nothing_and_all(share):
     with pytest.raises(UserError, match=r"share of random labels: .*, wanted a number from 0 to 1"):
         random_labels(np.zeros(5, int), share, 10, stream(0, "labels"))
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (0, "classes: 0; it must be a whole number of at least 1"),
+        (300, "classes: 300 do not fit into uint8 labels; widen"),
+    ],
+)
+def test_labels_can_hold_the_classes(classes, message):
+    labels = np.zeros(5, np.uint8)
+    with pytest.raises(UserError, match=message):
+        random_labels(labels, 1.0, classes, stream(0, "labels"))
+    assert random_labels(labels, 1.0, 256, stream(0, "labels"))[0].dtype == np.uint8

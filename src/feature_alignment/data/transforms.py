@@ -3,14 +3,15 @@
 import numpy as np
 
 from feature_alignment.data.canonical import to_float
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, check_whole
 
 
 def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Shift and scale each channel by its mean and deviation over the training images.
 
     From uint8 (n, height, width, channels) to float32 (n, channels, height, width), the training
-    images first. A channel that is constant over the training images is only shifted.
+    images first. Pixels are scaled to [0, 1] beforehand, and a channel that is constant over the
+    training images is not scaled further.
 
     Source: Baratin et al. 2021, released code, with CIFAR-10's published means and deviations; here
     those of the training images in use.
@@ -45,7 +46,8 @@ def random_labels(
     Source: Baratin et al. 2021, Figures 2, 4, 6, 13 and 14.
 
     Raises:
-        UserError: if the share is outside [0, 1].
+        UserError: if the share is outside [0, 1], or there are no classes, or more than the labels'
+            type holds.
 
     Example:
         >>> new, chosen = random_labels(np.zeros(10, int), 0.4, 3, np.random.default_rng(0))
@@ -54,10 +56,13 @@ def random_labels(
     """
     if not 0 <= share <= 1:
         raise UserError(f"share of random labels: {share}, wanted a number from 0 to 1.")
+    check_whole("classes", classes, 1)
+    new = np.array(labels)
+    if np.array(classes - 1).astype(new.dtype) != classes - 1:
+        raise UserError(f"classes: {classes} do not fit into {new.dtype} labels; widen these.")
     number = round(share * len(labels))
     index = rng.choice(len(labels), size=number, replace=False)
     chosen = np.zeros(len(labels), dtype=bool)
     chosen[index] = True
-    new = np.array(labels)
     new[index] = rng.integers(classes, size=number)
     return new, chosen
