@@ -61,6 +61,11 @@ def test_chain_of_impossible_length(r):
         synthetic.chain_monomial_egop(4, r)
 
 
+def test_a_chain_has_a_whole_length():
+    with pytest.raises(UserError, match="chain length: a float; give a whole number"):
+        synthetic.chain_monomial(np.zeros((2, 4)), 1.5)
+
+
 def test_haar_is_orthogonal_and_unbiased(rng):
     q = synthetic.haar_orthogonal(20, rng)
     np.testing.assert_allclose(q @ q.T, np.eye(20), atol=1e-12)
@@ -135,6 +140,18 @@ def test_unit_deviation_keeps_the_mean_ratio(rng):
     for values in ([1.0, np.nan], []):
         with pytest.raises(UserError, match="there are none, or some are not finite"):
             synthetic.unit_deviation(np.array(values))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [("f4", 1e20), ("f4", 1e-20), ("f4", 1e-25), ("f4", 1e-44), ("f8", 1e200), ("f8", 1e-200)],
+)
+def test_unit_deviation_neither_over_nor_underflows(dtype, scale):
+    y = np.array([0, 1, 3], dtype) * np.array(scale, dtype)
+    expected = y.astype("longdouble") / y.astype("longdouble").std()
+    found = synthetic.unit_deviation(y)
+    assert found.dtype == y.dtype
+    np.testing.assert_allclose(found, expected, rtol=3e-7 if dtype == "f4" else 1e-15)
 
 
 def test_same_stream_same_bytes():

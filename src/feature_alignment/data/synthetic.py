@@ -4,12 +4,13 @@ Axes: n samples, d input dimension.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
 
-from feature_alignment.errors import UserError, check_choice
+from feature_alignment.errors import UserError, check_choice, check_kind
 
 PROJECTIONS = ("printed", "orthogonal")
 """The readings of P_noise, see `noisy_regression`."""
@@ -96,7 +97,7 @@ def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
     Source: Beaglehole et al. 2024, eq. 2.
 
     Raises:
-        UserError: if r is not from 1 to d.
+        UserError: if r is not a whole number from 1 to d.
 
     Example:
         >>> chain_monomial(np.array([[1.0, 2.0, 3.0, 9.0]]), r=3).tolist()
@@ -118,7 +119,7 @@ def chain_monomial_egop(d: int, r: int) -> np.ndarray:
     Source: Beaglehole et al. 2024, eq. 2 and Figure 1.
 
     Raises:
-        UserError: if r is not from 1 to d.
+        UserError: if r is not a whole number from 1 to d.
 
     Example:
         >>> chain_monomial_egop(4, r=4).tolist()[0]
@@ -134,6 +135,7 @@ def chain_monomial_egop(d: int, r: int) -> np.ndarray:
 
 
 def _check_rank(d: int, r: int) -> None:
+    check_kind("chain length", r, Integral, "a whole number")
     if not 1 <= r <= d:
         raise UserError(f"chain length {r}: wanted 1 to the input dimension {d}; correct it.")
 
@@ -159,9 +161,14 @@ def unit_deviation(y: np.ndarray) -> np.ndarray:
     """
     if not np.size(y) or not np.isfinite(y).all():
         raise UserError("labels: there are none, or some are not finite, so they have no scale.")
-    if not np.ptp(y) > 0:  # rounding can give equal labels a nonzero deviation
+    if y.min() == y.max():  # rounding can give equal labels a nonzero deviation
         raise UserError("labels: all are equal, so they have no scale; take more samples.")
-    return y / y.std()
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = y.std()
+    if not np.sqrt(np.finfo(deviation.dtype).tiny) < deviation < np.inf:  # squares are out of range
+        y = np.ldexp(y, -np.frexp(np.abs(y).max())[1])
+        deviation = y.std()
+    return y / deviation
 
 
 @dataclass(frozen=True)
