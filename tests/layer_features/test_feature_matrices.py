@@ -121,6 +121,27 @@ def test_zero_and_constant_matrices_have_no_cosine():
         cosine_similarity(almost, torch.eye(3), subtract_mean=True)
     with pytest.raises(ValueError, match=r"shapes \(2, 2\) and \(3, 3\)"):
         cosine_similarity(torch.eye(2), torch.eye(3))
+    with pytest.raises(ValueError, match=r"shapes \(0, 0\) and \(0, 0\)"):
+        cosine_similarity(torch.eye(0), torch.eye(0))
+
+
+@pytest.mark.parametrize("compare", [cosine_similarity, feature_pair])
+@pytest.mark.parametrize(("first", "second"), [(1j, 1), (1, 1j)])
+def test_imaginary_parts_are_not_dropped(compare, first, second):
+    with pytest.raises(ValueError, match="it is complex; give real numbers"):
+        compare(first * torch.eye(2), second * torch.eye(2))
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2)])
+def test_weights_without_entries_have_no_pair(shape):
+    with pytest.raises(ValueError, match=rf"weight: of shape \({shape[0]}, {shape[1]}\)"):
+        feature_pair(torch.ones(shape), torch.eye(shape[0]))
+
+
+def test_what_is_not_finite_has_no_random_conjugate():
+    matrix = torch.diag(torch.tensor([torch.nan, 1.0]))
+    with pytest.raises(ValueError, match="matrix: it has entries that are not finite"):
+        spectrum_preserving_rotation(matrix, stream(0, "rotation"))
 
 
 def test_random_conjugates_keep_the_spectrum_and_nothing_else():

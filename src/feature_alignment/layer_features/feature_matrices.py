@@ -6,6 +6,8 @@ from math import sqrt
 import numpy as np
 import torch
 
+from feature_alignment.arrays import real_tensor
+
 ROUNDING = 1e-12
 """A squared norm of which no more than this share remains once the mean is subtracted is rounding
 error, or has at most four correct digits."""
@@ -77,15 +79,15 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
     Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Appendix M (ρ̄).
 
     Raises:
-        ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted) or not
-            finite.
+        ValueError: if the shapes differ, or a matrix is empty, complex, zero (after its mean is
+            subtracted) or not finite.
     """
-    if a.shape != b.shape:
+    if a.shape != b.shape or 0 in a.shape:
         raise ValueError(
             f"matrices of shapes {tuple(a.shape)} and {tuple(b.shape)} have no cosine."
         )
-    first, second = a.detach().double().flatten(), b.detach().double().flatten()
-    units = [_unit(entries, subtract_mean) for entries in (first, second)]
+    matrices = [real_tensor(name, matrix) for name, matrix in (("a", a), ("b", b))]
+    units = [_unit(matrix.detach().double().flatten(), subtract_mean) for matrix in matrices]
     return float(units[0] @ units[1])
 
 
@@ -129,15 +131,18 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Proposition 2.
 
     Raises:
-        ValueError: if W or K has an entry that is not finite.
+        ValueError: if W or K has an entry that is not finite or complex, or W has none.
     """
-    weight, covariance = weight.detach().double(), covariance.detach().double()
+    weight = real_tensor("weight", weight).detach().double()
+    covariance = real_tensor("covariance", covariance).detach().double()
     for name, matrix in (("weight", weight), ("covariance", covariance)):
         if not torch.isfinite(matrix).all():
             raise ValueError(
                 f"{name}: it has entries that are not finite; NFM and AGOP need numbers."
             )
     k, d = weight.shape
+    if not k * d:
+        raise ValueError(f"weight: of shape {(k, d)}; NFM and AGOP need entries.")
     if d < k:
         nfm = weight.T @ weight
         agop = weight.T @ covariance @ weight
@@ -177,7 +182,12 @@ def spectrum_preserving_rotation(
     """Symmetric Q with the spectrum of K (k, k) and independent, Haar-distributed eigenvectors.
 
     Source: Beaglehole et al. 2024, Section 2.2 and Figure 1.
+
+    Raises:
+        ValueError: if K has an entry that is not finite.
     """
+    if not torch.isfinite(matrix).all():
+        raise ValueError("matrix: it has entries that are not finite; a spectrum needs numbers.")
     eigenvalues = np.linalg.eigvalsh(matrix.detach().double().cpu().numpy())
     gaussian = generator.standard_normal((len(eigenvalues), len(eigenvalues)))
     vectors, _ = np.linalg.qr(gaussian)  # Haar up to the columns' signs, which cancel in Q
