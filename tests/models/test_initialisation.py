@@ -85,6 +85,11 @@ def test_filters_of_even_size_are_refused():
         draw_conv(size=2)
 
 
+def test_filters_have_a_size():
+    with pytest.raises(ValueError, match="size: -1; it must be a whole number of at least 1"):
+        draw_conv(size=-1)
+
+
 def test_overwriting_by_normal_draws():
     layer = draw("pytorch")
     draw_normal(layer.weight, 0.3, torch.Generator().manual_seed(0))

@@ -60,6 +60,7 @@ def test_without_biases_no_layer_has_one():
         ({"widths": (6, 4.5)}, "widths: .*4.5"),
         ({"widths": ("6",)}, "widths: .*6"),
         ({"layer_scales": [0.1, 1]}, "layer_scales: 2 factors for 3 layers"),
+        ({"layer_scales": [0.1, 1, float("nan")]}, r"layer_scales: .*nan\]; each factor"),
         ({"init": "xavier"}, "init: 'xavier' is unknown"),
     ],
 )

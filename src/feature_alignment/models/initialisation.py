@@ -53,10 +53,11 @@ def new_conv2d(
     the number of inputs of one unit at one position, as in PyTorch's own initialisation.
 
     Raises:
-        ValueError: if the scheme is unknown, or the size is even.
+        ValueError: if the scheme is unknown, or the size is even or not positive.
     """
     if size % 2 == 0:
         raise ValueError(f"size: {size} is even; the padding needs a filter of odd size.")
+    check_sizes(size=size)
     layer = nn.Conv2d(d, k, size, stride, padding=size // 2, bias=bias, device="meta", dtype=dtype)
     _draw_parameters(layer, d * size**2, scheme, generator)
     return layer

@@ -1,6 +1,7 @@
 """Plain feed-forward networks with explicit initial randomness."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -37,7 +38,8 @@ class MLP(nn.Module):
         dtype: precision of the parameters.
 
     Raises:
-        ValueError: if a size is below 1, a name is unknown, or there is not one scale per layer.
+        ValueError: if a size is below 1, a name is unknown, or there is not one finite scale per
+            layer.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class MLP(nn.Module):
                 f"layer_scales: {len(scales)} factors for {len(sizes) - 1} layers; "
                 "give one factor per linear layer, the readout included."
             )
+        if not all(map(math.isfinite, scales)):
+            raise ValueError(f"layer_scales: {scales}; each factor must be finite.")
         self.activation = activation
         self.layers = nn.ModuleList(
             new_linear(d, k, bias=bias, scheme=init, generator=generator, dtype=dtype)
