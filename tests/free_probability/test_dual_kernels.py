@@ -89,3 +89,24 @@ def test_rounding_does_not_lead_past_parallel_arguments(side):
 def test_an_unknown_activation_is_refused():
     with pytest.raises(ValueError, match="activation: 'rely' is unknown; did you mean 'relu'"):
         expected_preactivation_kernel(torch.eye(2), "rely", 1, 1.0)
+
+
+def test_without_hidden_layers_the_kernel_is_that_of_a_linear_model():
+    x = torch.randn(3, 4, generator=torch_stream(0, "tests/x"), dtype=torch.float64)
+    model = MLP(4, [], 1, "relu", False, torch_stream(0, "init"), dtype=torch.float64)
+    found = preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
+    torch.testing.assert_close(expected_preactivation_kernel(x, "relu", 0, 1.0), found)
+
+
+@pytest.mark.parametrize(
+    ("x", "hidden_layers", "variance", "message"),
+    [
+        (torch.eye(2), -1, 1.0, "hidden_layers: -1; it must be a whole number of at least 0"),
+        (torch.eye(2), 1, 0.0, "variances of the first pre-activations are not positive"),
+        (torch.nan * torch.eye(2), 1, 1.0, "variances of the first pre-activations are not posit"),
+        (torch.zeros(2, 2), 1, 1.0, "variances of the first pre-activations are not positive"),
+    ],
+)
+def test_kernels_that_are_not_defined_are_refused(x, hidden_layers, variance, message):
+    with pytest.raises(ValueError, match=message):
+        expected_preactivation_kernel(x, "relu", hidden_layers, variance)

@@ -5,11 +5,11 @@ All take broadcastable tensors S_uu, S_vv and S_uv and compute in their precisio
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import pi
+from math import inf, pi
 
 import torch
 
-from feature_alignment.errors import check_choice
+from feature_alignment.errors import UserError, check_choice, check_whole
 
 DualKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -72,11 +72,19 @@ def expected_preactivation_kernel(
     Source: Beaglehole et al. 2024, Appendix E; the recursion is the NTK's (Jacot et al. 2018).
 
     Raises:
-        UserError: if the activation is unknown.
+        UserError: if the activation is unknown, the number of hidden layers negative, or a variance
+            of the first pre-activations, v‖x‖²/d, not positive or not finite.
     """
     check_choice("activation", activation, DUALS)
+    check_whole("hidden_layers", hidden_layers, 0)
     dual = DUALS[activation]
     covariance = weight_variance * (x @ x.T) / x.shape[1]  # S_0, (n, n)
+    variances = covariance.diagonal()
+    if not ((variances > 0) & (variances < inf)).all():
+        raise UserError(
+            "x, weight_variance: variances of the first pre-activations are not positive, or not "
+            "finite; give a positive variance, and finite inputs without rows of zeros."
+        )
     kernel = torch.ones_like(covariance)
     for _ in range(hidden_layers):
         variances = covariance.diagonal()
