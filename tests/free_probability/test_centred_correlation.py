@@ -124,3 +124,14 @@ def test_a_correlation_with_nothing_is_told():
         predicted_correlation(matrix_trace(data), (1, 2, 5, 14))
     with pytest.raises(ValueError, match=r"tr\(ARAR\) = 0 .* both must be positive"):
         observed_correlation(data, torch.eye(2))
+
+
+def test_r_may_have_another_precision_but_no_other_shape():
+    x, y = task(40, 5)
+    data, single = data_matrices(x, y), data_matrices(x.float(), y.float())
+    r = sample_r(5, 8, torch_stream(0, "tests/net"))
+    expected = pytest.approx(observed_correlation(data, r), rel=1e-5)
+    assert observed_correlation(single, r) == expected
+    assert observed_correlation(data, r.float()) == expected
+    with pytest.raises(ValueError, match=r"of shapes \[\(4, 4\), \(5, 5\)\]; all must be \(d, d\)"):
+        observed_correlation(data, r[:4, :4])

@@ -55,6 +55,16 @@ def test_the_scatter_of_a_mean_of_networks_is_taken_off():
     assert left < bias / 4
 
 
+def test_zero_labels_inputs_or_kernels_have_no_correlation():
+    x, y, kernel = torch.eye(2), torch.ones(2), torch.eye(2)
+    for data in ((0 * x, y, kernel), (x, 0 * y, kernel), (x, y, 0 * kernel)):
+        with pytest.raises(ValueError, match="labels, inputs, kernel or square are zero"):
+            velocity_correlation(*data)
+    for square in (0 * kernel, torch.zeros(2, 2, 2)):
+        with pytest.raises(ValueError, match="labels, inputs, kernel or square are zero"):
+            velocity_correlation(x, y, kernel, square)
+
+
 @pytest.mark.parametrize("networks", [0, 1])
 def test_a_mean_over_fewer_than_two_networks_is_refused(networks):
     square = torch.eye(2).expand(networks, 2, 2)

@@ -76,9 +76,12 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
     Source: Beaglehole et al. 2024, eq. 7.
 
     Raises:
-        ValueError: if a trace of the denominator is not positive.
+        ValueError: if a trace of the denominator is not positive, or a matrix is complex or not
+            (d, d).
     """
-    trace = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
+    a, b, r = real_tensor("A", data["A"]), real_tensor("B", data["B"]), real_tensor("R", r)
+    matrix_trace({"A": a, "B": b, "R": r})  # refuses shapes that do not fit
+    trace = matrix_trace({"P": a @ r.to(a), "Q": b @ r.to(b)})
     return _correlation(trace("PPQ"), trace("PP"), trace("PQPQ"))
 
 
@@ -108,7 +111,7 @@ def velocity_correlation(
     With E[𝒦] it is the paper's first-order prediction. With E[𝒦²] as `square` in addition, used
     instead of 𝒦 times itself, only the covariance of both factors is neglected. If `square` holds
     the 𝒦² of m ≥ 2 networks, (m, n, n), it is their mean, whose scatter lowers ρ by a term in 1/m;
-    the jackknife removes it.
+    the jackknife removes it on average, so that the value of single draws may exceed 1.
 
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
@@ -135,10 +138,12 @@ def velocity_correlation(
     else:
         agop = weighted.T @ real_tensor("square", square, x) @ weighted
     nfm = weighted.T @ image
+    if agop.ndim == 3 and len(agop) < 2:
+        raise ValueError(f"square: of {len(agop)} networks; give (n, n), or at least 2 networks'.")
+    if not (nfm.any() and agop.any()):
+        raise ValueError("no correlation is defined: labels, inputs, kernel or square are zero.")
     if agop.ndim == 2:
         return cosine_similarity(nfm, agop)
-    if len(agop) < 2:
-        raise ValueError(f"square: of {len(agop)} networks; give (n, n), or at least 2 networks'.")
     total, m = agop.sum(dim=0), len(agop)
     without_one = sum(cosine_similarity(nfm, total - one) for one in agop) / m
     return m * cosine_similarity(nfm, total) - (m - 1) * without_one
