@@ -572,6 +572,21 @@ def test_half_precision_is_summed_in_single(dtype, scale):
         assert found[name].correlations()["nfc"] == pytest.approx(nfc, abs=0.02)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 2e-24, 2e-22, 2e-15, 1e15, 1e20, 1e30])
+def test_gradients_of_any_size_give_the_same_correlations(scale):
+    model = MLP(4, [6], 3, "erf", True, stream())
+    with torch.no_grad():
+        model.layers[1].weight.mul_(scale)
+    x = draw(5, 4).float()
+    found = features(model, x)["layers.0"]
+    expected = features(copy.deepcopy(model).double(), x.double())["layers.0"]
+    torch.testing.assert_close(
+        found.covariance.double() / scale**2, expected.covariance / scale**2, rtol=1e-5, atol=1e-8
+    )
+    assert found.correlations() == pytest.approx(expected.correlations(), abs=1e-5)
+    assert cosine_similarity(found.agop, expected.agop) == pytest.approx(1)
+
+
 def test_a_layer_without_inputs_is_left_out(caplog):
     model = nn.ModuleDict({"empty": nn.Linear(1, 4), "full": nn.Linear(3, 4)})
     model["empty"].weight = nn.Parameter(torch.empty(4, 0))

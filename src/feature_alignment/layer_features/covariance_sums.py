@@ -118,8 +118,11 @@ class CovarianceSums:
                 if count != self.counts.setdefault(name, max(1, int(count))):
                     self._leave_out({name})
                     continue
-                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-            _add_upper_triangle(products[name], delta)
+                largest = max(abs(float(entry)) for entry in delta.aminmax())
+                beyond = 0 < largest < 1e-15 or largest > 1e15  # squares leave single precision
+                dtype = torch.float64 if beyond else delta.dtype
+                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1], dtype=dtype)
+            _add_upper_triangle(products[name], delta.to(products[name].dtype))
 
     def _leave_out(self, names: Collection[str]) -> None:
         """Omit layers that some samples use otherwise, as experts; refuse those that were named."""  # noqa: DOC501

@@ -121,7 +121,7 @@ def layer_feature_matrices(
             )
         matrices[name] = FeatureMatrices(
             weight_matrix=use.matrix(own).to(summed_in(own)),
-            covariance=covariances[name].to(summed_in(own)),
+            covariance=_narrowed(covariances[name], summed_in(own)),
             positions=found.counts[name],
             initial_weight=_initial_weight(initial, use, own),
         )
@@ -156,6 +156,12 @@ def features(
     options.setdefault("centre_tangents", initial is not None)
     with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
         return Features(layer_feature_matrices(model, x, initial=initial, **options))
+
+
+def _narrowed(covariance: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    # In this precision, if its range holds the matrix.
+    largest, held = float(covariance.abs().max()), torch.finfo(dtype)
+    return covariance.to(dtype) if not largest or held.tiny < largest < held.max else covariance
 
 
 def _refuse_dependent_gradients(

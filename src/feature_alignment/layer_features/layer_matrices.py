@@ -28,7 +28,8 @@ class FeatureMatrices:
     Attributes:
         weight_matrix: W, (k, d).
         covariance: K = 1/(n·P) Σ_i Σ_positions Σ_y δᵀδ, (k, k): the mean over samples and P
-            positions, the sum over outputs. Multiply by `positions` for the sum over positions.
+            positions, the sum over outputs. Multiply by `positions` for the sum over positions. In
+            float64 if it is beyond the range of W's precision.
         positions: P.
         initial_weight: W₀, (k, d); None if not given.
         tangent_change: K̄ = 1/(n·P) Σ_i Σ_positions Σ_y (δ − δ₀)ᵀ(δ − δ₀), (k, k) in float64, with
@@ -49,7 +50,8 @@ class FeatureMatrices:
     @property
     def agop(self) -> torch.Tensor:
         """Ḡ = WᵀKW, (d, d)."""
-        return average_gradient_outer_product(self.weight_matrix, self.covariance)
+        weight = self.weight_matrix.to(self.covariance)
+        return average_gradient_outer_product(weight, self.covariance)
 
     @property
     def centred_nfm(self) -> torch.Tensor:
@@ -67,7 +69,7 @@ class FeatureMatrices:
         Raises:
             ValueError: if W₀ is not given.
         """
-        return average_gradient_outer_product(self._change, self.covariance)
+        return average_gradient_outer_product(self._change.to(self.covariance), self.covariance)
 
     def correlations(self) -> dict[str, float]:
         """All correlations that are defined, by name, as described in `FeatureProbe`.
