@@ -108,6 +108,12 @@ def remove_archives(root):
         archive.unlink()
 
 
+def test_a_class_folder_of_another_name_is_none(root):
+    load_official(GTSRB, str(root), print)
+    (root / "gtsrb/GTSRB/Training/00003").rename(root / "gtsrb/GTSRB/Training/00003 (copy)")
+    check(load_official(GTSRB, str(root), print)[0])
+
+
 def test_cut_image_without_archives_is_named(root):
     load_official(GTSRB, str(root), print)
     remove_archives(root)
@@ -117,9 +123,18 @@ def test_cut_image_without_archives_is_named(root):
         load_official(GTSRB, str(root), print)
 
 
-def test_wrong_test_table_is_named(root):
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("Filename;ClassId\n00000.ppm;\n", "00000"),
+        ("Filename;ClassId\n0\x1b[31m.ppm;\n", r"0\\x1b\[31m"),
+        ("<html>log in first</html>", ".+"),
+    ],
+)
+def test_wrong_test_table_is_named(root, table, fault):
     load_official(GTSRB, str(root), print)
     remove_archives(root)
-    (root / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00000.ppm;\n")
-    with pytest.raises(UserError, match=r"GT-final_test\.csv: not in the published form \(00000"):
+    (root / "gtsrb" / "GT-final_test.csv").write_text(table)
+    says = rf"GT-final_test\.csv: not in the published form \({fault}"
+    with pytest.raises(UserError, match=says):
         load_official(GTSRB, str(root), print)

@@ -22,7 +22,7 @@ from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.data.text import load_text_file
-from feature_alignment.errors import UserError, reason
+from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.files import open_regular, sha256_of
 
 SHAKESPEARE_URL = (
@@ -206,7 +206,7 @@ def _load_gtsrb(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
     """Images and labels of a split, by class or in order of its list; empty if incomplete."""
-    pattern = "Training/[0-9]*" if split == "train" else "Final_Test/Images"
+    pattern = "Training/" + 5 * "[0-9]" if split == "train" else "Final_Test/Images"
     files = sorted(base.glob(f"GTSRB/{pattern}/*.ppm"))
     table = base / "GT-final_test.csv"
     if len(files) != GTSRB_IMAGES[split] or (split == "test" and not table.is_file()):
@@ -275,8 +275,8 @@ def _column(path: Path, column: str | int, allowed: Collection[int], **options: 
         bad = found.index[~found.isin(allowed) | found.index.duplicated()]
         if bad.empty:
             return found.astype(int)
-        fault = f"{bad[0]} has no allowed value, or two"
-    except (KeyError, ValueError) as error:  # pandas' own errors are ValueErrors
+        fault = f"{shortened(str(bad[0]), quoted=False)} has no allowed value, or two"
+    except Exception as error:  # pandas may raise anything on bytes that are no table
         fault = reason(error)
     raise UserError(f"{path}: not in the published form ({fault}); fetch it again.")
 
