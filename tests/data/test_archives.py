@@ -28,6 +28,7 @@ def tar(tmp_path):
 def zip_file(tmp_path):
     path = tmp_path / "all.zip"
     with zipfile.ZipFile(path, "w") as archive:
+        archive.mkdir("folder")
         for name, content in MEMBERS.items():
             archive.writestr(name, content)
     return path

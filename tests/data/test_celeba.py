@@ -48,6 +48,9 @@ def test_first_portraits_of_both_classes_in_order(root):
     assert arrays["x_train"][0].min() >= 12  # the dark bars above and below are cut off
     assert "central square" in extra["notes"][1]
     assert len(extra["origin"]) == 3
+    image = root / "celeba" / "img_align_celeba" / "000001.jpg"
+    image.write_bytes(image.read_bytes() + b"more")
+    assert load_official(INFO, str(root), print)[1]["origin"][0] != extra["origin"][0]
 
 
 def test_limit_keeps_the_classes_balanced(root, monkeypatch):

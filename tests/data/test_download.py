@@ -91,7 +91,11 @@ def test_wrong_content_is_refused_and_not_kept(server, tmp_path):
 
 @pytest.mark.parametrize(
     ("status", "message", "asked"),
-    [(404, r"\(HTTP status 404 Not Found\)", 1), (503, "HTTP status 503", download.TRIES)],
+    [
+        (404, r"\(HTTP status 404 Not Found\)", 1),
+        (403, "HTTP status 403", 1),
+        (503, "HTTP status 503", download.TRIES),
+    ],
 )
 def test_errors_of_the_server_are_tried_again_but_no_missing_file(
     server, tmp_path, status, message, asked
@@ -101,6 +105,13 @@ def test_errors_of_the_server_are_tried_again_but_no_missing_file(
         fetch(server.url, CHECKSUM, tmp_path / "file.bin", print, alternative="use source 'file'")
     assert str(caught.value).endswith("or use source 'file'.")
     assert server.asked == asked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_without_end_is_cut_off(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("feature_alignment.data.archives.LIMIT", 1000)
+    with pytest.raises(UserError, match="more than"):
+        fetch(server.url, CHECKSUM, tmp_path / "file.bin", print)
     assert list(tmp_path.iterdir()) == []
 
 

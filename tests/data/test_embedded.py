@@ -135,6 +135,21 @@ def test_digits_are_scikit_learns():
     assert np.bincount(labels).tolist() == counts
 
 
+def test_what_callers_share_is_read_only():
+    assert not any(shared.flags.writeable for shared in (*digits(), photograph("china")))
+
+
+@pytest.mark.parametrize("name", ["kmnist", "celeba"])  # whose splits are drawn in the same way
+def test_the_splits_are_other_draws(name):
+    arrays, _ = embedded_images(name, (2, 2))
+    assert not np.array_equal(arrays["x_train"], arrays["x_test"])
+
+
+def test_cifar100s_classes_are_named_by_digit_then_region():
+    _, extra = embedded_images("cifar100", (1, 1))
+    assert extra["class_names"][12] == "1 on gallery"
+
+
 def test_missing_package_file_is_told():
     with pytest.raises(UserError, match=r"no such file in scikit-learn, .* lock file names"):
         sklearn_file("datasets/images/venice.jpg")

@@ -36,7 +36,7 @@ def published() -> dict[str, dict[str, bytes]]:
         training[f"GTSRB/Training/{label:05d}/GT-{label:05d}.csv"] = class_list(names, label)
         test[f"GTSRB/Final_Test/Images/{label:05d}.ppm"] = ppm(42 - label, 40)
     rows = class_list([f"{i:05d}.ppm" for i in range(43)], 0).decode().splitlines()
-    rows = [rows[0], *(f"{row[:-1]}{42 - i}" for i, row in enumerate(rows[1:]))]
+    rows = [*(f"{row[:-1]}{42 - i}" for i, row in enumerate(rows[1:])), rows[0]][::-1]
     return {
         "GTSRB-Training_fixed.zip": training,
         "GTSRB_Final_Test_Images.zip": test,
@@ -64,7 +64,7 @@ def root(tmp_path, monkeypatch, quick_downloads):
 
 def check(arrays):
     assert arrays["y_train"].tolist() == [label for label in range(43) for _ in range(2)]
-    assert arrays["y_test"].tolist() == list(range(42, -1, -1))
+    assert arrays["y_test"].tolist() == list(range(43))  # in the order of the table
     for split in ("train", "test"):
         assert arrays[f"x_{split}"].shape[1:] == (32, 32, 3)
         np.testing.assert_array_equal(arrays[f"x_{split}"][:, 9, 9, 0], 5 * arrays[f"y_{split}"])
@@ -103,6 +103,12 @@ def test_lost_files_are_unpacked_again(root, lost):
         load_official(GTSRB, str(root), print)
 
 
+def test_a_test_table_of_other_images_is_unpacked_again(root):
+    load_official(GTSRB, str(root), print)
+    (root / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00000.ppm;1\n")
+    check(load_official(GTSRB, str(root), print)[0])
+
+
 def remove_archives(root):
     for archive in (root / "gtsrb").glob("*.zip"):
         archive.unlink()
@@ -127,6 +133,7 @@ def test_cut_image_without_archives_is_named(root):
     ("table", "fault"),
     [
         ("Filename;ClassId\n00000.ppm;\n", "00000"),
+        ("Filename;ClassId\n00000.ppm;1\n00000.ppm;1\n", "00000.ppm has no allowed value, or two"),
         ("Filename;ClassId\n0\x1b[31m.ppm;\n", r"0\\x1b\[31m"),
         ("<html>log in first</html>", ".+"),
     ],

@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import io
 import lzma
@@ -172,6 +173,15 @@ def test_what_lies_in_a_folder_and_is_not_read_is_told(folder):
     _, extra = load_imagefolder(CELEBA, str(folder))
     told = "3 files or folders are not read (train/9/image9.jfif, train/9/more, test/stray.png)"
     assert told in extra["warnings"]
+    (folder / "test" / "stray2.png").write_bytes(b"")
+    _, extra = load_imagefolder(CELEBA, str(folder))
+    told = "4 files or folders are not read (train/9/image9.jfif, train/9/more, test/stray.png, …)"
+    assert told in extra["warnings"]
+
+
+def test_classes_that_have_no_names_need_no_warning(folder):
+    unnamed = dataclasses.replace(CELEBA, class_names=None)
+    assert load_imagefolder(unnamed, str(folder))[1]["warnings"] == []
 
 
 @pytest.mark.parametrize("remove", [lambda place: place.rmdir(), lambda place: None])

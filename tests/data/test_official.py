@@ -111,11 +111,14 @@ def test_mnist_in_other_forms_is_read_offline(mnist, tmp_path, monkeypatch, form
     assert extra["notes"] == ([] if form == "plain" else ["read from gzipped files"])
 
 
-def test_damaged_mnist_files_are_replaced(mnist, tmp_path):
+@pytest.mark.parametrize(
+    "damaged", [b"damaged", gzip.compress(b"", mtime=1)[:10] + b"\xff"], ids=["text", "packed"]
+)
+def test_damaged_mnist_files_are_replaced(mnist, tmp_path, damaged):
     load_official(DATASETS["mnist"], str(tmp_path), print)
     raw = tmp_path / "MNIST" / "raw"
     (raw / "train-images-idx3-ubyte").write_bytes(b"damaged")
-    (raw / "train-images-idx3-ubyte.gz").write_bytes(b"damaged")
+    (raw / "train-images-idx3-ubyte.gz").write_bytes(damaged)
     arrays, _ = load_official(DATASETS["mnist"], str(tmp_path), print)
     mnist.check(arrays)
 

@@ -41,6 +41,7 @@ def test_every_stand_in_is_described_and_kept(name, tmp_path, tiny_stand_ins):
     expected = f"{DATASETS[name].title} (embedded stand-in: {DATASETS[name].stand_in})"
     assert info["description"] == expected
     assert info["sha256"] == content_sha256(arrays)
+    assert not any("pixel" in warning for warning in info["warnings"])
     assert info == json.loads(json.dumps(info))
     if info["class_names"] is not None:
         assert len(info["class_names"]) == DATASETS[name].classes
@@ -50,7 +51,8 @@ def test_every_stand_in_is_described_and_kept(name, tmp_path, tiny_stand_ins):
 
 def test_stand_ins_do_not_take_the_real_classes_names(tiny_stand_ins):
     assert prepare_dataset("stl10", {})[1]["class_names"] is None
-    assert prepare_dataset("mnist", {})[1]["class_names"][0] == "0"
+    for name in ("mnist", "svhn", "celeba"):
+        assert prepare_dataset(name, {})[1]["class_names"] == list(DATASETS[name].class_names or ())
 
 
 def test_a_whole_stand_in():
@@ -64,12 +66,13 @@ def test_a_whole_stand_in():
 def test_a_local_file_is_no_stand_in(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     x, y = some_images(3, (28, 28)), np.arange(3)
-    np.savez("mine.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
+    (tmp_path / "there").mkdir()
+    np.savez("there/mine.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
     lines: list[str] = []
-    _, info = prepare_dataset("kmnist", {"source": "npz", "path": "mine.npz"}, lines.append)
+    _, info = prepare_dataset("kmnist", {"source": "npz", "path": "there/mine.npz"}, lines.append)
     assert info["stand_in"] is False
     assert info["description"] == "KMNIST (local npz: mine.npz)"
-    assert info["origin"][0]["file"] == "mine.npz"
+    assert info["origin"][0]["file"] == "there/mine.npz"
     assert info["counts"] == {"train": 3, "test": 2}
     assert info["shape"] == [28, 28, 1]
     assert info["class_counts"] == {"train": [1] * 3 + [0] * 7, "test": [1] * 2 + [0] * 8}
@@ -97,12 +100,33 @@ def test_shakespeare_that_is_there_is_not_fetched(tmp_path, monkeypatch, quick_d
     assert arrays["text_test"].dtype == np.uint8
 
 
-def test_unreadable_files_are_reported_with_what_to_check(tmp_path, monkeypatch):
+def test_published_files_are_read_from_the_usual_folder(monkeypatch, tiny_stand_ins):
+    def read(info, folder, progress):
+        assert folder == "data"
+        return prepare.embedded_images(info.name)
+
+    monkeypatch.setattr(official, "load_official", read)
+    _, info = prepare_dataset("mnist", {"source": "torchvision"})
+    assert info["description"] == "MNIST (published files)"
+    assert info["stand_in"] is False
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            PermissionError(13, "Permission denied", "data/MNIST"),
+            "data/MNIST: Permission denied; check access rights",
+        ),
+        (OSError("broken"), "broken: not readable; check access rights"),
+    ],
+)
+def test_unreadable_files_are_reported_with_what_to_check(monkeypatch, error, message):
     def refuse(*arguments):
-        raise PermissionError(13, "Permission denied", "data/MNIST")
+        raise error
 
     monkeypatch.setattr(official, "load_official", refuse)
-    with pytest.raises(UserError, match=r"Permission denied; check access rights"):
+    with pytest.raises(UserError, match=rf"datasets\.mnist: {message}"):
         prepare_dataset("mnist", {"source": "torchvision"})
 
 
@@ -146,6 +170,7 @@ def test_constant_images_are_refused_by_name(mine):
     for train, test, message in (
         (grey, images, "all pixels of all train images are 7"),
         (images, grey, "all pixels of all test images are 7"),
+        (images[[0, 0]], images, "all 2 train images are the same"),
         (images[[0, 0, 0]], images, "all 3 train images are the same"),
     ):
         with pytest.raises(UserError, match=rf"datasets\.mnist: {message}; correct"):

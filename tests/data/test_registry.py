@@ -40,6 +40,7 @@ def test_unknown_name_offers_the_nearest():
 def test_defaults_are_accepted(name):
     check_options(name, {})
     check_options(name, {"source": "embedded", "path": None})
+    check_options(name, {"source": "embedded", "path": "data"})
 
 
 @pytest.fixture
