@@ -41,6 +41,21 @@ def test_ratio_must_be_positive(ratio):
         limiting_moments(ratio, [1])
 
 
+@pytest.mark.parametrize(
+    "moments",
+    [[1, 0.5, 0.1], [1, np.nan], [1, np.inf], [-1, 3], [0, 0], [1, 3, 8], torch.tensor([1, 0.9])],
+)
+def test_moments_that_no_readout_has_are_refused(moments):
+    with pytest.raises(UserError, match=r"^even_moments: found .*; give E.a².* do not fall\.$"):
+        limiting_moments(0.5, moments)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_moments_of_almost_equal_weights_are_taken(kind):
+    weights = 1.3 + 1e-7 * torch.randn(1000, generator=torch_stream(0, "tests/r"))
+    assert limiting_moments(0.5, kind([float((weights**n).mean()) for n in range(1, 5)]))
+
+
 def sampled_moments(d, k, draws):
     generator = torch_stream(0, "tests/r")
     return torch.tensor([matrix_moments(sample_r(d, k, generator)) for _ in range(draws)])

@@ -4,15 +4,19 @@ W is (k, d) with independent N(0, 1/k) entries; a is (k,) with i.i.d. entries of
 """
 
 from collections.abc import Sequence
-from math import prod
+from itertools import pairwise
+from math import inf, prod
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, shortened
 from feature_alignment.free_probability.words import moments_from_cumulants
+
+_NUMBER = Real | np.ndarray | torch.Tensor
+_ROUNDING = 1e-6  # of moments in float32
 
 
 def gaussian_even_moments(order: int) -> list[int]:
@@ -30,16 +34,28 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        UserError: if the ratio c is a number (it may be a symbol) and not positive.
+        UserError: if the ratio c is a number (it may be a symbol) and not positive, or the moments
+            are numbers that no a has.
 
     Example:
         >>> limiting_moments(1, gaussian_even_moments(4))
         [1, 4, 25, 202]
     """
-    number = isinstance(ratio, Real | np.ndarray | torch.Tensor)
-    if number and not float(ratio) > 0:
+    if isinstance(ratio, _NUMBER) and not float(ratio) > 0:
         raise UserError(f"ratio d/k: found {ratio}; it must be positive.")
+    if all(isinstance(moment, _NUMBER) for moment in even_moments):
+        _refuse_impossible(even_moments)
     return moments_from_cumulants([ratio**n * moment for n, moment in enumerate(even_moments)])
+
+
+def _refuse_impossible(even_moments: Sequence[Any]) -> None:
+    positive = all(0 < moment < inf for moment in even_moments)
+    ratios = [b / a for a, b in pairwise([1, *even_moments])] if positive else []
+    if not positive or any(b < a * (1 - _ROUNDING) for a, b in pairwise(ratios)):
+        raise UserError(
+            f"even_moments: found {shortened([*even_moments])}; give E[a²], E[a⁴], … of some a: "
+            "positive numbers, of which the ratios E[a²], E[a⁴]/E[a²], … do not fall."
+        )
 
 
 def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) -> float:
