@@ -161,7 +161,8 @@ def _without_repetitions(counted: pd.DataFrame, settings: Sequence[str]) -> pd.D
         pairs = rows.merge(rows, on=others) if others else rows.merge(rows, how="cross")
         same = {level: level for level in rows[key]}
         for (one, other), cell in pairs.groupby([f"{key}_x", f"{key}_y"]):
-            if one < other and len(cell) > 1 and (cell["result_x"] == cell["result_y"]).all():
+            alike = len(cell) > 1 and (cell["result_x"] == cell["result_y"]).all()
+            if str(one) < str(other) and alike:
                 same |= {k: same[one] for k, level in same.items() if level == same[other]}
         merged[key] = rows[key].map(same)
     return counted[~pd.DataFrame(merged).duplicated()]
