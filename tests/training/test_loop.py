@@ -320,7 +320,6 @@ def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
         ({"largest_gradient": -1}, "largest_gradient: -1; it must be positive"),
         ({"largest_gradient": 0}, "largest_gradient: 0; it must be positive"),
         ({"largest_gradient": float("nan")}, "largest_gradient: nan; it must be positive"),
-        ({"metrics": {"loss": mse}}, "metrics: 'loss' is the name of the training's loss"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

@@ -70,7 +70,8 @@ def train(
         measure_at: measured steps, see `training.schedule`.
         evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
             training samples as the split "train".
-        metrics: further functions of outputs and targets, by name, recorded like the loss.
+        metrics: further functions of outputs and targets, by name, recorded like the loss. One
+            called "loss" is recorded in its place, such as the whole of a loss halved for training.
         probes: probes to call at every measured step.
         stop_when: called with the step and the record after each measurement; True ends the run.
         after_update: called with t and the model after every update t, before any measurement;
@@ -85,8 +86,8 @@ def train(
         TrainingDivergedError: if the loss is no longer finite, every `CHECK_EVERY` updates, at
             measured steps and at the end; at the latter two also if a parameter is not finite.
         TypeError: if a probe does not return a `Measurement`.
-        UserError: if a measured step is outside the run, `steps` or `largest_gradient` is not
-            possible, or a metric is called "loss".
+        UserError: if a measured step is outside the run, or `steps` or `largest_gradient` is not
+            possible.
         ValueError: if mini-batches have no generator, a probe changes a parameter, or, with a
             checkpoint, `augment` draws from `batches`.
     """
@@ -105,8 +106,6 @@ def train(
         raise ValueError("batches: missing; give torch_stream(seed, 'batches') for mini-batches.")
     if largest_gradient is not None and not largest_gradient > 0:
         raise UserError(f"largest_gradient: {largest_gradient}; it must be positive, or None.")
-    if "loss" in (metrics or {}):
-        raise UserError("metrics: 'loss' is the name of the training's loss; use another name.")
     evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
     metrics = {"loss": loss, **(metrics or {})}
     recorder, last_time = recorder or Recorder(), time.monotonic()
