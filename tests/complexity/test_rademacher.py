@@ -126,6 +126,8 @@ def test_one_class_has_no_margin():
 def test_bounds_refuse_radii_and_margins_out_of_range(value):
     with pytest.raises(ValueError, match=r"^radius: .*; it must be at least 0"):
         linear_class_bound(np.eye(2), np.eye(2), value)
+    with pytest.raises(ValueError, match=r"^radius: .*; it must be at least 0"):
+        linear_class_maximisers(np.eye(2), np.eye(2), value, np.ones((1, 2)))
     for gamma in (value, 0.0):
         with pytest.raises(ValueError, match=r"^gamma: .*; it must be above 0"):
             multiclass_bound(np.ones((2, 3, 2)), np.eye(2), 1.0, gamma)

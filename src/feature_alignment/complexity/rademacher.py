@@ -31,7 +31,11 @@ def linear_class_maximisers(
     w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ; w = 0 if Φᵀσ = 0, when every w is a maximiser.
 
     Source: Baratin et al. 2021, eq. 61.
+
+    Raises:
+        ValueError: if the radius M is negative.
     """
+    _check_radius(radius)
     z = np.linalg.solve(transform, features.T @ signs.T)  # (p, s)
     norms = np.linalg.norm(z, axis=0)
     return radius * np.linalg.solve(transform.T, z / np.where(norms > 0, norms, 1)).T
@@ -48,10 +52,14 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
     Raises:
         ValueError: if the radius M is negative.
     """
-    if not radius >= 0:
-        raise ValueError(f"radius: {radius}; it must be at least 0.")
+    _check_radius(radius)
     rescaled = np.linalg.solve(transform, features.T)
     return float(radius / len(features) * np.linalg.norm(rescaled))
+
+
+def _check_radius(radius: float) -> None:
+    if not radius >= 0:
+        raise ValueError(f"radius: {radius}; it must be at least 0.")
 
 
 def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
