@@ -79,6 +79,12 @@ def test_greek_letters_are_alike_however_written(tool):
     assert tool.plain(r"$\lambda_{1}$ is **larger**") == tool.plain("λ_1 is larger")
 
 
+def test_an_arrow_is_no_text_however_written(tool):
+    forms = ("v → 0", r"$v \to 0$", r"$v \rightarrow 0$", r"$v\rightarrow0$")
+    assert {tool.plain(form) for form in forms} == {"v0"}
+    assert tool.plain(r"$\left( a \right)$ \top") == "a"
+
+
 def test_tags_are_no_text_but_formulas_between_signs_are(tool):
     assert tool.plain("$0 < v$ for <sup>2</sup> all $v > 1$") == "0vfor2allv1"
 

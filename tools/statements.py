@@ -141,7 +141,8 @@ def plain(text: str) -> str:
     """The letters and digits of a text, without its typesetting; Greek letters by their names."""
     text = re.sub(r"</?[a-z][^<>]*>", "", text)  # tags, but not a formula between < and >
     text = re.sub(
-        r"\\(?:left|right|text|math\w+|operatorname|boldsymbol|bm|tilde|hat|bar|big+|quad|top)"
+        r"\\(?:(?:left|right)(?:arrow)?|to|text|math\w+|operatorname|boldsymbol|bm|tilde|hat|bar"
+        r"|big+|quad|top)"
         r"(?![a-z])",
         "",
         text,

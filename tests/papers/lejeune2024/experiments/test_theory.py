@@ -35,7 +35,12 @@ def test_every_statement_holds_but_the_printed_forms(frame):
     deviations = frame[frame["metric"] == "relative_deviation"]
     printed = deviations["form"] == "printed"
     false = deviations["statement"].isin(
-        ["footnote2", "proposition3_any_penalty", "scale_increasing_strictly"]
+        [
+            "footnote2",
+            "proposition3_any_penalty",
+            "scale_increasing_strictly",
+            "theorem1_any_penalty",
+        ]
     )
     kernel = deviations["statement"] == "theorem2_kernel"  # of a descent's matrices
     limit = deviations["statement"] == "proposition3_quadratic"  # at a small v, see below
@@ -69,9 +74,12 @@ def test_scales_of_the_solver_that_are_wrong_are_noticed(monkeypatch):
 
 
 def test_penalties_with_level_or_equal_tails_are_as_their_closed_forms():
-    """ω̃ = 1 from v = 1 on for ω = 1 − v⁻³, and ω + ½ log 2 + ½ for |log v|."""
-    level, tail = (check.value for check in theorems.proposition_3_counterexamples())
-    assert level == 1
+    """ω̃ = 1 from v = 1 on for ω = 1 − v⁻³, and ω + ½ log 2 + ½ for log v."""
+    level, fall, at_bound, tail = (
+        check.value for check in theorems.proposition_3_counterexamples()
+    )
+    assert level == at_bound == 1
+    assert 0 <= fall < 1e-12
     assert tail == pytest.approx(1 + (np.log(2) + 1) / 2 / np.log(1e4), rel=1e-6)
 
 
@@ -180,7 +188,7 @@ def test_what_is_not_random_comes_with_the_first_seed_only(frame):
     missing = {"proposition4_increasing", "scale_increasing", "scale_increasing_strictly"}
     missing |= {
         f"proposition3_{name}" for name in ("increasing", "any_penalty", "concave", "conjugate")
-    } | {"proposition3_quadratic"}
+    } | {"proposition3_quadratic", "proposition3_never_falls_any_penalty", "theorem1_any_penalty"}
     left_out = set(frame["statement"]) - set(second["statement"]) - {""}
     assert left_out == {*missing, "diagonal_1_norm"}
     assert {"shared_over_tilted", "shared_over_mirrored"}.isdisjoint(second["metric"])

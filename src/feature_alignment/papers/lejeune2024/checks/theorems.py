@@ -313,13 +313,17 @@ def proposition_3_counterexamples() -> Iterator[Check]:
     """Strictly quasi-convex penalties of which ω̃ is level, or has tails that are not slower.
 
     For ω = 1 − v⁻³, v²/s² + ω(s) is at least 1 for v, s ≥ 1 and tends to 1 for large s, so that
-    ω̃ = 1 from v = 1 on. For ω = |log v| the best scale is √2 v, so that ω̃ = ω + ½ log 2 + ½.
-    Both are found here by search over s.
+    ω̃ = 1 from v = 1 on, and no s is best beyond. For ω = log v, v ≥ 1, the best scale is √2 v, so
+    that ω̃ = ω + ½ log 2 + ½. All are found here by search over s.
     """
     s = np.geomspace(1, 1e10, 100_001)
     v = np.linspace(1, 5, 81)
     values = np.array([(np.square(each / s) + 1 - s**-3.0).min() for each in v])
     yield check_of("proposition3_any_penalty", np.mean(np.diff(values) < 1e-12))
+    yield check_of("proposition3_never_falls_any_penalty", max(0.0, -np.diff(values).min()))
+    bounded = [np.geomspace(1, bound, 1001) for bound in (1e2, 1e4, 1e6)]
+    at_bound = [np.argmin(np.square(2 / s) + 1 - s**-3.0) == len(s) - 1 for s in bounded]
+    yield check_of("theorem1_any_penalty", np.mean(at_bound))
     v = 1e4
     yield Check("effective_over_penalty", (np.square(v / s) + np.log(s)).min() / np.log(v))
 
