@@ -25,7 +25,8 @@ from measuring import in_new_process, measured
 from networks import gpt, mlp, perturbed, vgg
 from torch import nn
 
-from feature_alignment.kernels.tangent import DEFAULT_BUDGET, tangent_kernel
+from feature_alignment.gradients.blocks import DEFAULT_BUDGET
+from feature_alignment.kernels.tangent import tangent_kernel
 
 AXES = ("n", "c", "width", "depth", "tokens or pixels", "budget (MB)")
 QUANTITIES = {"cpu_seconds": "CPU seconds", "peak_growth_mb": "peak memory (MB)"}

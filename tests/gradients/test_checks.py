@@ -12,6 +12,7 @@ from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.training.errors import TrainingDivergedError
+from toys import Toy, linear
 
 
 def test_small_differences_of_large_terms_may_differ_by_the_terms_rounding():
@@ -165,3 +166,51 @@ def test_inputs_of_another_type_are_told_with_the_cure(model, x, says):
     for measure in (fa.tangent_kernel, fa.features):
         with pytest.raises(ValueError, match=says):
             measure(model, x)
+
+
+MEASURES = (fa.tangent_kernel, fa.tangent_trace, fa.Jacobian, fa.features)
+
+
+def scaled_in_place(m, x):
+    hidden = torch.sigmoid(m.layer(x))
+    outputs = m.last(hidden)
+    hidden.mul_(2)
+    return outputs
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_what_the_model_overwrites_but_its_gradients_need_is_told(measure):
+    model = Toy(scaled_in_place, layer=linear(3, 2), last=linear(2, 2))
+    with pytest.raises(ValueError, match=r"overwrites a tensor that its gradients need; write x ="):
+        measure(model, torch.ones(4, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("n", [5, 20])
+def test_a_model_that_takes_only_so_many_samples_is_told_as_such(measure, n):
+    model, x = Toy(lambda m, x: m.layer(x).view(n, 2), layer=linear(3, 2)), torch.ones(n, 3)
+    with pytest.raises(ValueError, match=rf"runs on {n} samples, but not on 1 \(shape '\[{n}, 2"):
+        measure(model, x.double())
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):  # the model's own
+        measure(model, torch.ones(n, 4).double())
+
+
+def test_an_exported_program_needs_a_dynamic_batch_axis():
+    layer, x = nn.Linear(3, 2), torch.ones(5, 3)
+    fixed = torch.export.export(layer, (x,)).module()
+    with pytest.raises(
+        ValueError, match=r"runs on 5 samples, but not on 1 .* a dynamic batch axis"
+    ):
+        fa.tangent_kernel(fixed, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "other"),
+    [
+        (lambda m, x: m.layer(x).argmax(1, keepdim=True), r"int64; .* such as their logits"),
+        (lambda m, x: 1j * m.layer(x), r"complex128; .* their real parts \(torch\.view_as_real\)"),
+    ],
+)
+def test_outputs_that_are_no_real_numbers_are_told_with_the_cure(function, other):
+    with pytest.raises(ValueError, match=other):
+        fa.tangent_kernel(Toy(function, layer=linear(3, 2)), torch.ones(4, 3).double())

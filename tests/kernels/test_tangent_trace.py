@@ -5,6 +5,7 @@ from torch.nn.utils import parametrize
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture_plan import plan_capture
+from feature_alignment.kernels import tangent_trace as trace_module
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_trace import (
@@ -233,3 +234,16 @@ def test_sizes_below_one_are_refused():
         tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 0)
     with pytest.raises(ValueError, match=r"memory_budget: 1 bytes; the gradients of one sample ne"):
         tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 1)
+
+
+@pytest.mark.parametrize(("most", "fits"), [(10**5, True), (1, False)])
+def test_by_default_a_sample_may_take_more_than_the_usual_share(monkeypatch, most, fits):
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), torch.ones(3, 4)
+    expected = tangent_trace(model, x)
+    monkeypatch.setattr(trace_module, "_CHUNK", 1)
+    monkeypatch.setattr(trace_module, "DEFAULT_BUDGET", most)
+    if fits:
+        assert tangent_trace(model, x) == pytest.approx(expected, rel=1e-6)
+    else:
+        with pytest.raises(ValueError, match="memory_budget: 1 bytes"):
+            tangent_trace(model, x)

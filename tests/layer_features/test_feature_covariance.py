@@ -448,6 +448,30 @@ def test_a_layer_that_every_other_sample_skips_is_left_out(caplog):
     assert caplog.text.count(told) == 1  # not for each chunk
 
 
+def force(m, x):
+    """The readout of an energy's gradient by the inputs, where the energy is that of a network."""
+    x = x.detach().requires_grad_()
+    energy = m.last(torch.tanh(m.first(x))).sum()
+    return m.readout(torch.autograd.grad(energy, x, create_graph=True)[0])
+
+
+def test_a_linear_layer_that_is_called_is_not_its_product_in_a_gradient(caplog):
+    """Of the energy's last layer a graph of the force has only 1·W, not the layer's own use."""
+    layers = {"first": linear(3, 5), "last": linear(5, 1), "readout": linear(3, 2)}
+    found = layer_feature_matrices(Toy(force, **layers), draw(7, 3))
+    assert list(found) == ["readout"]
+    assert "layer 'first' was used 2 times in the forward pass" in caplog.text
+    assert "layer 'last' was used in the forward pass and in a gradient there" in caplog.text
+    with pytest.raises(ValueError, match="'last' was used in the forward pass and in a gradient"):
+        layer_feature_matrices(Toy(force, **layers), draw(7, 3), ["last"])
+
+
+def test_a_linear_layer_that_is_not_called_may_multiply_as_its_transpose():
+    model = Toy(lambda m, x: torch.tanh(x @ m.layer.weight), layer=linear(5, 3))
+    found = layer_feature_matrices(model, draw(7, 3))["layer"]
+    torch.testing.assert_close(found.weight_matrix, model.layer.weight.T)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

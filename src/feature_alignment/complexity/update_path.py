@@ -166,7 +166,7 @@ class PathProbe:
         x: inputs (n, …) as for `tangent_trace`.
         split: value of the column `split`.
         only: the parameters that count, in the kernel and in its updates.
-        options: `inputs` and `output` of `tangent_kernel`.
+        options: `memory_budget`, `inputs` and `output` of `tangent_trace`.
     """
 
     def __init__(

@@ -9,6 +9,8 @@ import torch
 
 # Numbers in one block of intermediate results; larger ones exceed the processor's cache.
 BLOCK = 2**21
+DEFAULT_BUDGET = 5 * 2**29
+"""Bytes that a kernel or a trace may take by default."""
 
 
 def whole_bytes(memory_budget: float) -> int:

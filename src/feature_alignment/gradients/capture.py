@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.errors import reason
 from feature_alignment.gradients.checks import refuse_non_finite, rounding
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
@@ -34,6 +35,25 @@ class Recording:
     values: Parameters  # all parameters as installed in the model, leaves included
     graph: Graph
     copies: int = 1  # how often each sample went through the model; f has the first outputs
+
+
+@contextmanager
+def told_of_overwriting() -> Iterator[None]:
+    """Context for backward passes.
+
+    Raises:
+        ValueError: if the forward pass has overwritten what they need.
+        RuntimeError: raised by them for other reasons.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "inplace operation" not in str(error):
+            raise
+        raise ValueError(
+            "the forward pass overwrites a tensor that its gradients need; write x = x + y there "
+            f"in place of x += y ({reason(error)})."
+        ) from error
 
 
 @contextmanager
@@ -77,7 +97,8 @@ def recorded(
             _refuse_hidden_references(graph, originals)
             if len(graph.unused(names)) == len(names):
                 _refuse_constant_outputs(function, values, names, samples)
-            yield Recording(f, leaves, values, graph, copies)
+            with told_of_overwriting():
+                yield Recording(f, leaves, values, graph, copies)
             for name, leaf in leaves.items():
                 if leaf.grad is not None:
                     raise ValueError(

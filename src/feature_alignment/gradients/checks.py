@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from feature_alignment.errors import reason
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
@@ -34,7 +35,6 @@ _DEPENDENT = (
     "needs f(x_i) to depend on x_i only: call model.eval(), and look for statistics, sorting or "
     "recurrence along the batch axis (batch_first=False?)."
 )
-_REAL = "choose others by `output`, such as their real parts (torch.view_as_real)"
 
 _FEW = 4  # samples that are run alone
 
@@ -64,6 +64,22 @@ def checked_outputs(
             raise
     # Some models call autograd on their own parameters in the forward pass.
     return _checked_outputs(replace(function, requiring=True), values, samples)
+
+
+def checked_few(function: ModelFunction, values: Parameters, samples: Samples) -> ModelFunction:
+    """The function as it must be run, checked on a few of the samples.
+
+    Raises:
+        ValueError: as `checked_outputs`.
+        RuntimeError: raised by the model itself.
+        AssertionError: raised by the model itself.
+        TypeError: raised by the model itself.
+    """
+    try:
+        return checked_outputs(function, values, samples.few())[0]
+    except (RuntimeError, AssertionError):
+        checked_outputs(function, values, samples)  # says so if all are needed
+        raise
 
 
 @contextmanager
@@ -222,8 +238,10 @@ def _repeatable_outputs(
             "parameters; call model.eval() first, or take the randomness out."
         )
     if batch.dtype not in _ROUNDING:
-        cure = "model.float(); in a Monitor by dtype=torch.float32"
-        cure = f"convert the model by {cure}" if batch.is_floating_point() else _REAL
+        cure = "convert the model by model.float(); in a Monitor by dtype=torch.float32"
+        if not batch.is_floating_point():
+            other = "real parts (torch.view_as_real)" if batch.is_complex() else "logits"
+            cure = f"choose others by `output`, such as their {other}"
         raise ValueError(
             f"the model's outputs are {batch.dtype}; they must be in float32 or float64: {cure}."
         )
@@ -250,8 +268,14 @@ def refuse_non_finite(gradients: torch.Tensor, by: str) -> None:
 def _off(
     f: Callable[..., torch.Tensor], samples: Samples, some: list[int], batch: torch.Tensor
 ) -> torch.Tensor:
-    """How far the outputs of some samples alone are from those in the batch, for each."""
-    found = outputs_of(f, samples[some])[0].detach()
+    """How far the outputs of some samples alone are from those in the batch, for each."""  # noqa: DOC501
+    try:
+        found = outputs_of(f, samples[some])[0].detach()
+    except (RuntimeError, AssertionError) as error:  # the latter from an exported program
+        raise ValueError(
+            f"the model runs on {len(batch)} samples, but not on {len(some)} ({reason(error)}); "
+            "forward() must take any number of them, an export a dynamic batch axis."
+        ) from error
     if found.shape[1] != batch.shape[1]:
         return torch.full((1,), math.inf)
     return (found - batch[torch.tensor(some)]).abs().amax(1).nan_to_num(math.inf)

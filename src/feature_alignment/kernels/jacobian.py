@@ -21,7 +21,7 @@ from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import check_kind
 from feature_alignment.gradients.border import close
-from feature_alignment.gradients.capture import leaf_gradients, recorded
+from feature_alignment.gradients.capture import leaf_gradients, recorded, told_of_overwriting
 from feature_alignment.gradients.checks import checked_outputs, refuse_non_finite, rounding
 from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
@@ -189,7 +189,8 @@ class Jacobian:
         with respect to v, which must equal it, parameter by parameter, to see weak branches, too.
         """
         u = torch.randn(self.f.shape, generator=torch_stream(0, "jacobian")).to(self.f)
-        expected = self._gradients(u)
+        with told_of_overwriting():
+            expected = self._gradients(u)
         for name, gradient in expected.items():
             refuse_non_finite(gradient, f"parameter {name!r}")
         v = {name: torch.zeros_like(value) for name, value in self._values.items()}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.gradients.blocks import spans, whole_bytes
+from feature_alignment.gradients.blocks import DEFAULT_BUDGET, spans, whole_bytes
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -45,7 +45,6 @@ from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.tangent_grams import TangentKernel
 
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
-DEFAULT_BUDGET = 5 * 2**29
 
 # Share of the budget for the passes and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8

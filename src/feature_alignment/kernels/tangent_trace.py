@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from feature_alignment.gradients.blocks import BLOCK, spans, whole_bytes
+from feature_alignment.gradients.blocks import BLOCK, DEFAULT_BUDGET, spans, whole_bytes
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -24,13 +24,14 @@ from feature_alignment.gradients.parameter_gradients import (
 from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
+_CHUNK = 2**28  # bytes of gradients beyond which more samples at a time are not faster
 _LEAST = 1e-30  # a sum of squares below this may have lost much to underflow in float32
 
 
 def tangent_trace(
     model: nn.Module,
     x: ModelInput,
-    memory_budget: float = 2**28,
+    memory_budget: float | None = None,
     plan: CapturePlan | None = None,
     *,
     inputs: str | Collection[str | int] | None = None,
@@ -50,7 +51,7 @@ def tangent_trace(
         model: see `tangent_kernel` for the supported models.
         x: inputs (n, …), numbers or tokens.
         memory_budget: bytes for the gradients of the samples that are processed at a time; it does
-            not change the result.
+            not change the result. None for 256 MiB, or what one sample needs up to 2.5 GiB.
         plan: from `plan_capture(model, x)`, relatively slow for small models; it stays valid
             while an optimiser changes the parameters in place. None for a new one.
         inputs: as for `tangent_kernel`.
@@ -64,7 +65,7 @@ def tangent_trace(
         >>> tangent_trace(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]]))  # 3 · (3² + 4² + 1)
         78.0
     """
-    budget = whole_bytes(memory_budget)
+    budget = None if memory_budget is None else whole_bytes(memory_budget)
     samples = as_samples(x, inputs, input_like(model))
     plan = planned(plan, model, samples, **options)
     return by_rules_or_one_by_one(plan, lambda p: _trace(p, samples, budget))
@@ -100,14 +101,14 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
         return found
 
 
-def _trace(plan: CapturePlan, samples: Samples, memory_budget: int) -> float:
-    per_sample = max(1, plan.held_bytes + plan.passing_bytes)
-    if memory_budget < per_sample:
+def _trace(plan: CapturePlan, samples: Samples, memory_budget: int | None) -> float:
+    per_sample, most = max(1, plan.held_bytes + plan.passing_bytes), memory_budget or DEFAULT_BUDGET
+    if most < per_sample:
         raise ValueError(
-            f"memory_budget: {memory_budget} bytes; the gradients of one sample need {per_sample}."
+            f"memory_budget: {most} bytes; the gradients of one sample need {per_sample}."
         )
     traces: dict[str, float] = {}
-    chunk = memory_budget // per_sample
+    chunk = max(1, (memory_budget or _CHUNK) // per_sample)
     for span in spans(len(samples), chunk):
         found = capture_gradients(plan, samples[span], chunk * plan.passing_bytes)
         for name in plan.names:

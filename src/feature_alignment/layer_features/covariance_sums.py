@@ -55,10 +55,10 @@ class CovarianceSums:
                 samples, or outputs or gradients are not finite.
         """
         owners = owners_of_matrices(self.function.model, self.layers)
-        shared = self._layers_on_shared_inputs(samples, owners)
+        problems = self._hidden_problems(samples, owners)
         for span in spans(len(samples), chunk_size):
             recordings = [self._recorded(point, samples[span], owners) for point in self.points]
-            uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
+            uses = self._measured(recordings[0], owners, problems, tell=span.start == 0)
             before = self.uses if span.start else uses
             same = {name for name in uses.keys() & before.keys() if uses[name].like(before[name])}
             self._leave_out((uses.keys() | before.keys()) - same)
@@ -75,20 +75,37 @@ class CovarianceSums:
         means = {name: self.sums[name] / (len(samples) * self.counts[name]) for name in self.uses}
         return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
 
-    def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
-        """The layers whose results do not grow with the number of samples."""
+    def _hidden_problems(self, samples: Samples, owners: Mapping[str, str]) -> dict[str, str]:
+        """Why layers cannot be measured that a graph by itself shows to be used once.
+
+        Their results do not grow with the number of samples; or they are linear layers that the
+        model calls, of which the graph only has the product in a gradient that the model takes.
+        """
         shapes: list[dict[str, torch.Size]] = []
+        backwards: dict[str, nn.Linear] = {}
         for n in (2, 3):
             some = samples[[i % len(samples) for i in range(n)]]
             with recorded(self.function, self.points[0], some, owners) as recording:
                 uses, _ = layers_of(recording, owners)
                 shape = recording.graph.shape
                 shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
-        return {
-            name
+                for name, use in uses.items():
+                    owner = self.function.model.get_submodule(use.name.rpartition(".")[0])
+                    if isinstance(owner, nn.Linear) and use.transposes(owner.weight):
+                        backwards[name] = owner
+        told = "is used on inputs that the samples share, or not on all of them"
+        found = {
+            name: told
             for name, few in shapes[0].items()
             if name not in shapes[1] or sample_place(few, shapes[1][name], (2, 3)) in (None, ODD)
         }
+        for name, owner in backwards.items():
+            calls: list[str] = []
+            with owner.register_forward_hook(lambda *_, calls=calls: calls.append("called")):
+                self._recorded(self.points[0], samples[[0, len(samples) - 1]], owners)
+            if calls:
+                found[name] = "was used in the forward pass and in a gradient there, not once"
+        return found
 
     def _add(self, recordings: Sequence[Recording]) -> None:
         f, n = recordings[0].f, len(recordings[0].f) * recordings[0].copies
@@ -151,12 +168,12 @@ class CovarianceSums:
             return recording
 
     def _measured(
-        self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
+        self, recording: Recording, owners: Mapping[str, str], hidden: dict[str, str], tell: bool
     ) -> dict[str, MatrixUse]:
         layers, problems = layers_of(recording, owners)  # may differ for n = 1
-        for name in shared & layers.keys():
+        for name in hidden.keys() & layers.keys():
             del layers[name]
-            problems[name] = "is used on inputs that the samples share, or not on all of them"
+            problems[name] = hidden[name]
         for name in [name for name, use in layers.items() if 0 in use.shape]:
             del layers[name]
             problems[name] = "has a matrix without entries"

@@ -22,7 +22,7 @@ from feature_alignment.gradients.capture import (
     recorded,
 )
 from feature_alignment.gradients.capture_plan import summed_in
-from feature_alignment.gradients.checks import checked_outputs, rounding
+from feature_alignment.gradients.checks import checked_few, rounding
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_like
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
@@ -104,7 +104,7 @@ def layer_feature_matrices(
     refuse_dependent_samples(model)
     values = evaluation_point(model)
     samples = as_samples(x, inputs, input_like(model))
-    function, *_ = checked_outputs(ModelFunction(model, output), values, samples.few())
+    function = checked_few(ModelFunction(model, output), values, samples)
     _refuse_dependent_gradients(function, values, samples.few(), owners_of_matrices(model, layers))
     cotangents = one_hot_cotangents
     if output_samples is not None and generator is not None:

@@ -58,6 +58,13 @@ class MatrixUse:
         chosen = flat.clone() if self.entries is None else flat[self.entries]
         return chosen.view(self.shape).flatten(1)
 
+    def transposes(self, parameter: torch.Tensor) -> bool:
+        """Whether W is the transpose of a matrix that is a parameter."""
+        if self.entries is None or self.shape != parameter.shape[::-1]:
+            return False
+        places = torch.arange(parameter.numel(), device=self.entries.device)
+        return torch.equal(self.entries, places.view(parameter.shape).T.flatten())
+
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient with respect to the operation's result, one row per position: (n·P, k)."""
         if len(self.shape) > 2:

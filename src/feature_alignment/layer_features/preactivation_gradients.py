@@ -12,7 +12,7 @@ from feature_alignment.gradients.capture import (
     one_hot_cotangents,
     recorded,
 )
-from feature_alignment.gradients.checks import checked_outputs, rounding
+from feature_alignment.gradients.checks import checked_few, rounding
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_like
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
@@ -45,7 +45,7 @@ def preactivation_gradients(
     refuse_dependent_samples(model)
     values, owners = evaluation_point(model, parameters), owners_of_matrices(model, layers)
     samples = as_samples(x, like=input_like(model))
-    function, *_ = checked_outputs(ModelFunction(model), values, samples.few())
+    function = checked_few(ModelFunction(model), values, samples)
     with recorded(function, values, samples, owners) as recording:
         f, (uses, problems) = recording.f, layers_of(recording, owners)
         if not torch.isfinite(f).all():
