@@ -214,6 +214,7 @@ MISTAKES = {
         r"experiments/coin\.py:\d+: a relative import; write the module's full name",
     ),
     "no run_seed": (COIN, ("def run_seed", "def run_sed"), r"coin\.py: run_seed: missing"),
+    "another run_seed": (COIN, ("def run_seed", "def run_seeds"), r"coin\.py: run_seed: missing"),
     "figure of a claim": (
         LEDGER,
         (f"figure: {KEY}_fig2", f"figure: {KEY}_fig3"),

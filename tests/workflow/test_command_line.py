@@ -225,6 +225,8 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
         ),
         ("--configfile conf.yaml", "conf.yaml: there is no such config file"),
         ("--config preset=smoke example2030", "example2030: is taken for a setting.* put `--`"),
+        ("--forcerun figure example2030", "example2030: is taken for a rule.* write it first"),
+        ("-R example2030_fig1 --cores 1", "example2030_fig1: is taken for a rule to run again"),
         ("--config preset=smoke --config name=a", "--config: is given more than once, of which"),
         ("--configfile a.yaml --configfile=b.yaml", "--configfile: is given more than once"),
         ("--config preset=smoke preset=quick", "--config: preset: is given twice"),

@@ -13,12 +13,12 @@ from snakemake.settings.enums import Quietness
 from feature_alignment.pipeline.targets import check_target
 
 
-def typed_targets():
-    """The targets on the command line, which Snakemake does not show to Snakefiles."""
+def typed_words():
+    """The targets and what is forced, which Snakemake does not show to Snakefiles."""
     arguments = sys.argv[1:]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     known, _ = get_argument_parser().parse_known_args(options)
-    return [*known.targets, *arguments[len(options) + 1 :]]
+    return [*known.targets, *arguments[len(options) + 1 :]], known.forcerun or []
 
 
 def wildcards_of(path):
@@ -79,6 +79,12 @@ def check_targets():
     """Check that everything that is requested can be made."""
     named = [known.name for known in workflow.rules if not known.has_wildcards()]
     one_sentence(check_folders, *folders_of(PLAN.name))
+    for word in FORCED:
+        if word in (*papers(), *all_figures()):
+            refuse(
+                f"{word}: is taken for a rule to run again, since it follows --forcerun; if it is "
+                "a target, write it first, or after `--`."
+            )
     for target in TARGETS:
         if target not in named:
             path = os.path.normpath(target)
@@ -90,7 +96,7 @@ def check_targets():
 
 
 IS_ASKED = IS_MAIN and workflow.is_main_process
-TARGETS = typed_targets() if IS_ASKED else []
+TARGETS, FORCED = typed_words() if IS_ASKED else ([], [])
 
 if IS_ASKED:
     check_profile()
@@ -107,6 +113,6 @@ if (
     by_path = any(os.sep in target for target in TARGETS)  # maybe of another result
     places = "" if by_path else f" in results/{PLAN.name} and figures/{PLAN.name}"
     logger.info(
-        f"What would be made{places}, by rule; `snakemake -n --quiet host` lists each job and why "
-        "it is made."
+        f"What would be made{places}, by rule; `--quiet host`, at the end, lists each job and why it "
+        "is made."
     )

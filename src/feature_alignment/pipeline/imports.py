@@ -70,14 +70,22 @@ def closure_hash(*modules: str) -> str:
 
 
 def check_source(path: Path, name: str) -> None:
-    """Check, without running it, that a file is Python and mentions a name.
+    """Check, without running it, that a file is Python and binds a name.
 
     Raises:
         UserError: if not.
     """
-    _facts(path)
-    if name.encode() not in path.read_bytes():
+    _facts(path)  # refuses what is no Python
+    nodes = ast.walk(ast.parse(path.read_bytes()))
+    if not any(_bound(node) in (name, "*") for node in nodes):
         raise UserError(f"{path}: {name}: missing; define a function of that name.")
+
+
+def _bound(node: ast.AST) -> str | None:
+    """The name that a definition, import or assignment binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    return getattr(node, "asname", None) or getattr(node, "name", None)
 
 
 @cache

@@ -70,7 +70,7 @@ def test_a_claim_whose_rows_are_not_there_is_told_on_the_screen(judged, tmp_path
     ledger.write_text(LEDGER.replace("step: last", "step: 7"), encoding="utf-8")
     assert judged()["verdict"].tolist() == ["not testable here"]
     assert "claim example2030.fig1.number: the figure, with these settings, does" in caplog.text
-    assert "; mend its select, or raise its lowest_preset" in caplog.text
+    assert "from 0 to 1; mend its select, or raise its lowest_preset" in caplog.text
     caplog.clear()
     judged(changed=["width = 8"])  # which can leave rows out
     assert not caplog.text

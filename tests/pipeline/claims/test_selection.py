@@ -137,7 +137,10 @@ def test_a_list_selects_any_of_its_values():
 
 MISTAKES = {
     "no such metric": ({"select": {"metric": "nmber"}}, "metric = 'nmber'.*did you mean 'number'"),
-    "no such step": ({"select": {"metric": "number", "step": 5}}, r"step = 5 .*allowed: 0, 10"),
+    "no such step": (
+        {"select": {"metric": "number", "step": 5}},
+        r"step = 5 .*; there they are from 0 to 10",
+    ),
     "no such column": (
         {"select": {"metrik": "number"}},
         "no column 'metrik'; did you mean 'metric'",

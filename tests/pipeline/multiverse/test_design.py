@@ -140,7 +140,7 @@ def test_numbers_of_another_kind_are_the_default_and_values_that_are_alike_no_mi
         ({"settings": {"descent.steps": {"values": [1, 2], "why": "x"}}}, "100, is not among"),
         (
             {"settings": {"descent.steps": {"values": [100, 0], "why": "x"}}},
-            f"^multiverse: {GROUP}: {GROUP}: steps: f",
+            rf"multiverse\.yaml: descent: {GROUP}: steps: found 0, at least 1",
         ),
         (
             {"settings": {"coin.throws": {"values": [50, 10000], "why": "x"}}},

@@ -262,7 +262,8 @@ def judge_claims(
     verdicts = evaluate_all(load_ledger(ledgers), tables, spec)
     missing = verdicts["reason"].str.startswith(NO_ROWS) & (verdicts["changed"] == "")
     for claim, why in verdicts.loc[missing, ["id", "reason"]].itertuples(index=False):
-        log.warning("claim %s: %s; mend its select, or raise its lowest_preset", claim, why)
+        why = why.rstrip(".")
+        log.warning("claim %s: %s; mend its select, or raise its lowest_preset.", claim, why)
     write_verdicts(verdicts, verdicts_file)
     return verdicts
 

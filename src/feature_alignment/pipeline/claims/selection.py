@@ -167,6 +167,8 @@ def _available(table: pd.DataFrame, select: Mapping[str, Any], column: str) -> s
         rows = rows[_matches(rows["metric"], select["metric"])]
     if _matches(rows[column], select[column]).any():
         return "each of select fits some rows, and no row fits all"
+    if pd.api.types.is_numeric_dtype(rows[column]) and rows[column].notna().any():
+        return f"there they are from {rows[column].min():g} to {rows[column].max():g}"
     return suggestion(select[column], [str(value) for value in rows[column].unique()])
 
 

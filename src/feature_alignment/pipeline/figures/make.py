@@ -68,7 +68,8 @@ def draw_figure(
             f"{file}: cannot be read ({reason(error)}); make the figure's table again."
         ) from error
     names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
-    content = FigureTable(frame, arrays, spec["claims"], names)
+    titles = tuple(DATASETS[name].title for name, _ in spec["datasets"])
+    content = FigureTable(frame, arrays, spec["claims"], names, titles)
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")

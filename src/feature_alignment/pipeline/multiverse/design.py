@@ -263,7 +263,7 @@ def _settings(name: str, changed: Mapping[str, Any], plain: Mapping[str, Any]) -
         plain = merge(plain, value)
     return Settings(
         {
-            key: check(parameters_of(key), values, lambda _, key=key: f"multiverse: {name}: {key}")
+            key: check(parameters_of(key), values, lambda _, key=key: f"{_where(name)}: {key}")
             for key, values in plain.items()
         }
     )

@@ -15,7 +15,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 
 SPLITS = ("easy", "difficult")
 SEEDS_SHOWN = 5  # in Figure 13, a column each
-TITLES = {"random_labels": "MNIST and random labels", "kmnist": "MNIST and KMNIST"}
+DIFFICULT = {"random_labels": "random labels", "kmnist": "KMNIST"}
 RANKED = {  # metrics of `hierarchy_numbers`, by split, whose trend with depth is measured
     "easy": ("maximum",),
     "both": (
@@ -49,13 +49,13 @@ def draw(table: FigureTable) -> Picture:
     figure, axes = new_figure(3, 2, width=7.2, height=7.0)
     for left, right in axes[:2]:
         right.sharey(left)
-    for column, (point, title) in zip(axes.T, TITLES.items(), strict=True):
+    for column, (point, difficult) in zip(axes.T, DIFFICULT.items(), strict=True):
         alignment, ratio, accuracy = column
         rows = table.rows(point=point, metric="label_alignment")
         draw_splits(alignment, rows)
         draw_ratio(ratio, rows)
         draw_splits(accuracy, table.rows(point=point, metric="accuracy"))
-        alignment.set_title(title)
+        alignment.set_title(f"{table.dataset} and {difficult}")
         accuracy.set(xlabel="iteration", ylim=(0, 1.02))
     labels = "label alignment (CKA)", "easy / difficult", "training accuracy"
     for ax, label in zip(axes[:, 0], labels, strict=True):
@@ -117,7 +117,7 @@ def draw_depths(table: FigureTable) -> Picture:
     width, height = 2.0 * (len(seeds) + 1) + 0.5, 1.5 * len(depths) + 0.5
     figure, axes = new_figure(len(depths), len(seeds) + 1, width, height)
     more = f"; {len(seeds)} of {len(every)} seeds" if len(every) > len(seeds) else ""
-    figure.suptitle(f"MNIST and random labels{more}")
+    figure.suptitle(f"{table.dataset} and random labels{more}")
     for ax in axes[1:, -1]:
         ax.sharey(axes[0, -1])
     top = 1.05 * alignment["value"].max()

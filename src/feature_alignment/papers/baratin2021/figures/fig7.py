@@ -45,7 +45,7 @@ def draw(table: FigureTable) -> Picture:
         isotropic = floor * (random["value"] ** 2).mean() ** 0.5
         ax.axhline(isotropic, linestyle=":", color=COLOURS["paper"], label="isotropic Jacobian")
         numbers = f"first singular / random: {ratio:.0f} (at least {floor:.0f})"
-        ax.set(title=f"CIFAR-10, {title}\n{numbers}", xlabel="direction")
+        ax.set(title=f"{table.dataset}, {title}\n{numbers}", xlabel="direction")
     axes[0, 0].set_ylabel("output change")
     axes[0, 1].label_outer()
     axes[0, 0].legend()

@@ -38,7 +38,7 @@ def draw_kernels(table: FigureTable) -> Picture:
     for row, targets in zip(axes, TARGETS, strict=True):
         similarity = style.describe(table.values("label_similarity", point=targets))
         paper = table.paper(f"fig1.similarity_{targets}")
-        row[0].set_ylabel(f"MNIST, {targets} targets")
+        row[0].set_ylabel(f"{table.dataset}, {targets} targets")
         row[1].set_title(f"adapted kernel\nsimilarity {similarity}{paper}")
     style.panel_letters(*axes.flat)
     return figure
@@ -60,7 +60,7 @@ def draw_difficulty(table: FigureTable) -> Picture:
     left.plot(index, y, ":", color=COLOURS["paper"], label="y")
     left.set(xlabel="training point, in order of y", ylabel="target")
     left.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
-    figure.suptitle("MNIST")
+    figure.suptitle(table.dataset)
     style.panel_letters(left, right)
     right.plot(index, np.sign(y) - y, "--", color=COLOURS["test"], label="residual sign y − y")
     right.set(xlabel="training point, in order of y", ylabel="residual")

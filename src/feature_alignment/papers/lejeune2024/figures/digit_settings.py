@@ -15,7 +15,7 @@ SETTINGS = {
     "text": "fewer images,\nno biases",
 }
 CHANGES: dict[str, tuple[str, dict[str, str | float]]] = {
-    "few-binarised": ("MNIST, width 128, depth 3", {}),
+    "few-binarised": ("{}, width 128, depth 3", {}),
     "width-32": ("width 32", {"width": 32}),
     "width-256": ("width 256", {"width": 256}),
     "depth-2": ("depth 2", {"hidden_layers": 1}),
@@ -72,7 +72,7 @@ def around_points(settings: Settings) -> list[Point]:
 def draw_around(table: FigureTable) -> Picture:
     """Four panels."""
     figure, axes = style.new_figure(2, 2, width=8.0, height=6.0)
-    figure.suptitle("MNIST")
+    figure.suptitle(table.dataset)
     flips, similarity, layers, residual = axes.flat
     flipped = table.rows(metric="label_similarity", flips=FLIPS)
     draw_curve(flips, flipped, "binarised", x="flips", marker="o")
@@ -125,7 +125,7 @@ def average_points(settings: Settings) -> list[Point]:
 def draw_average(table: FigureTable) -> Picture:
     """One panel for each measure, settings as rows."""
     figure, axes = style.new_figure(1, 3, width=10.0, height=3.2)
-    places = {name: text for name, (text, _) in CHANGES.items()}
+    places = {name: text.format(table.dataset) for name, (text, _) in CHANGES.items()}
     colours = dict.fromkeys(CHANGES, style.COLOURS["binarised"])
     for ax, (metric, label) in zip(axes[0], PANELS.items(), strict=True):
         draw_points(ax, table.rows(metric=metric), places, colours, horizontal=True)

@@ -8,7 +8,7 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture, points_by
 from feature_alignment.pipeline.figures.style import COLOURS, LINES, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-TASKS = {"single-index": "single index", "digits": "two digits, MNIST"}
+TASKS = {"single-index": "single index", "digits": "two digits, {}"}
 MODELS = {
     "ridgeless": "ridgeless",
     "solver": "adaptive, solver",
@@ -38,7 +38,10 @@ def draw(table: FigureTable) -> Picture:
             index = np.arange(1, len(values) + 1)
             spectrum.plot(index, values, LINES[model], color=COLOURS[model], label=label)
         spectrum.set(xscale="log", yscale="log", ylim=(1e-4, 1.5))
-        spectrum.set(xlabel="index", ylabel=f"{title}\n$\\sigma_j / \\sigma_1$, first layer")
+        spectrum.set(
+            xlabel="index",
+            ylabel=f"{title.format(table.dataset)}\n$\\sigma_j / \\sigma_1$, first layer",
+        )
         rows = table.rows(metric="effective_rank", point=task, model=list(MODELS))
         *layers, together = sorted(rows["layer"].unique())
         places = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
