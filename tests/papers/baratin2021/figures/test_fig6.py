@@ -64,6 +64,14 @@ def test_points_are_the_settings_of_each_panel():
     ]
     assert {point.parameters.dataset for point in POINTS[:-2]} == {"mnist"}
     assert [point.parameters.random_label_share for point in POINTS[8:12]] == list(SHARES)
+    assert {point.parameters.width for point in POINTS[8:12]} == {4}
+    weights = [(point.columns["panel"], point.parameters.init) for point in POINTS]
+    assert dict(weights) == {
+        "width": "pytorch",
+        "width_kaiming": "kaiming",
+        "corruption": "pytorch",
+        "channels": "kaiming_zero_bias",
+    }
     vgg = POINTS[-1].parameters
     assert (vgg.seeds, vgg.width, vgg.mlp) == (1, 2, ComplexityMLP())  # the MLP's is not its own
 
@@ -173,3 +181,12 @@ def test_panels_of_too_few_networks_are_hatched_and_called_not_judged(table):
         assert {bool(bar.get_hatch()) for bar in ax.patches} == {few}
         assert ax.get_title() == (f"not judged: {networks} networks" if few else "")
     assert {bool(bar.get_hatch()) for ax in drawn.axes for bar in ax.patches} == {True, False}
+
+
+def test_a_network_that_some_seed_did_not_fit_is_hollow(runs):
+    metrics = runs.metrics
+    short = (metrics["metric"] == "goal_reached") & (metrics["point"] == "width-4")
+    metrics.loc[short & (metrics["seed"] == 1), "value"] = 0.0
+    panels = figure.draw(figure.table(runs)).axes[: len(figure.PANELS)]
+    hollow = [line for ax in panels for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [line.get_xdata().tolist() for line in hollow] == [[4.0], [], [], []]
