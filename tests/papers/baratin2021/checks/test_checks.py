@@ -38,6 +38,18 @@ def test_true_forms_hold_and_printed_ones_fail(checks):
             assert check.value < 1e-6, check
 
 
+def test_bounds_are_no_looser_than_they_were(checks):
+    """A lost factor makes an inequality hold the better, and shows in nothing else."""
+    found = {}
+    for check in checks:
+        if check.metric == BOUND_RATIO:
+            found.setdefault(check.columns["statement"], []).append(check.value)
+    means = {statement: np.mean(values) for statement, values in found.items()}
+    linear = dict.fromkeys(("prop10", "thm2", "eq14"), 0.94)
+    margins = {"eq56": 0.18, "eq58": 0.52, "lemma12": 0.053, "thm13": 0.025}
+    assert means == pytest.approx(linear | margins, rel=0.1)
+
+
 def test_every_misprint_has_its_correction(checks):
     forms = {}
     for check in checks:

@@ -1,7 +1,11 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
 
+from feature_alignment.complexity import measures
+from feature_alignment.complexity.path_norm import path_norm
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.papers.baratin2021.experiments import complexity
@@ -95,8 +99,9 @@ def test_the_loss_is_looked_at_every_few_updates(dataset):
 
 
 def test_weights_and_trace_are_compared_with_those_before_training(dataset, monkeypatch):
-    def recorded(*given, own=complexity._trace):
-        traces.append(own(*given))
+    def recorded(model, batch, plan, own=complexity._trace):
+        assert len(batch) == 8
+        traces.append(own(model, batch, plan))
         return traces[-1]
 
     traces = []
@@ -105,3 +110,39 @@ def test_weights_and_trace_are_compared_with_those_before_training(dataset, monk
     assert found["train", "tangent_trace_ratio"] == pytest.approx(traces[-1] / traces[0])
     assert traces[-1] > 1.01 * traces[0]
     assert 0 < found["train", "distance_from_start"] <= found["train", "path_length"]
+
+
+def test_measures_are_those_of_the_trained_network_and_of_the_images_it_learnt(
+    dataset, monkeypatch
+):
+    def trained(model, x, y, own=complexity.train, **options):
+        kept[:] = copy.deepcopy(model), model, x, y
+        return own(model, x, y, **options)
+
+    kept = []
+    monkeypatch.setattr(complexity, "train", trained)
+    found = {
+        metric: value for (split, metric), value in measured(dataset).items() if split == "train"
+    }
+    before, model, x, y = kept
+    initial, weights = (measures.layer_matrices(network) for network in (before, model))
+    expected = {
+        "fisher_rao_norm": measures.fisher_rao_norm(model, x, y),
+        "path_norm": path_norm(model, x.shape[1:]),
+        "distance_from_start": measures.distance_from_start(weights, initial),
+        "unit_capacity_bound": measures.unit_capacity_bound(weights, initial, x, found["margin"]),
+    }
+    for name in ("l1_infinity_product", "frobenius_product", "spectral_product"):
+        expected[name] = getattr(measures, name)(weights)
+    for name in ("spectral_complexity", "pac_bayes_spectral", "unit_capacity"):
+        expected[name] = getattr(measures, name)(weights, initial)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("init", "moves"), [("pytorch", True), ("kaiming_zero_bias", False)])
+def test_initial_weights_are_those_asked_for(dataset, monkeypatch, init, moves):
+    seen, parameters = [], PARAMETERS.but(init=init, mlp=PARAMETERS.mlp.but(**NETWORK))
+    monkeypatch.setattr(complexity, "train", lambda model, *_, **__: seen.append(model) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
+    assert all(bool(layer.bias.any()) == moves for layer in seen[0].layers)

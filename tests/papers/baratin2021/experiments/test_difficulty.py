@@ -92,6 +92,15 @@ def test_random_labels_are_on_images_that_are_not_among_the_easy_ones(bars):
     assert not easy & {image.tobytes() for image in x}
 
 
+def test_all_difficult_examples_have_labels_drawn_anew(bars, monkeypatch):
+    seen = []
+    monkeypatch.setattr(difficulty, "random_labels", lambda *given: seen.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        draw_examples(seed_run(bars))
+    labels, share, classes, _ = seen[0]
+    assert (len(labels), share, classes) == (50, 1.0, 10)
+
+
 def test_the_kernel_is_measured_on_examples_that_there_are(bars):
     with pytest.raises(UserError, match=r"kernel_samples: found 51, at most 50"):
         run_seed(seed_run(bars, kernel_samples=51))

@@ -6,7 +6,9 @@ import torch
 
 from feature_alignment.data.synthetic import disk_labels, grid
 from feature_alignment.determinism import torch_stream
-from feature_alignment.kernels.eigenfunctions import Eigenfunctions
+from feature_alignment.kernels.alignment import centre_kernel
+from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions, label_energy
+from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.experiments import disk
 from feature_alignment.papers.baratin2021.experiments.disk import (
@@ -98,3 +100,27 @@ def test_the_largest_eigenvalue_does_not_grow_with_the_grid():
         rows = disk._decompose(p, torch.tensor(points), labels, 0, model).rows
         found += [row.value for row in rows if row.metric == "largest_eigenvalue"]
     assert found[1] == pytest.approx(found[0], rel=0.3)
+
+
+def test_the_first_five_eigenfunctions_of_the_centred_kernel_are_measured_and_drawn_upright():
+    points, labels = grid(12), disk_labels(grid(12))
+    model = MLP(2, [8, 8], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    kernel = tangent_kernel(model, torch.tensor(points)).total
+    functions = eigenfunctions(centre_kernel(kernel), 20).functions
+    measurement = disk._decompose(Disk(grid=12), torch.tensor(points), labels, 0, model)
+    found = {row.metric: row.value for row in measurement.rows}
+    invariances = rotation_invariance(points, functions[:, :5])
+    assert found["rotation_invariance_top5"] == pytest.approx(invariances.max())
+    assert found["label_energy_top5"] == pytest.approx(label_energy(functions, labels, 5))
+    image = measurement.arrays["eigenfunctions"][1]
+    column, row = ((points + 1) * 11 / 2).round().astype(int).T  # of x and y
+    assert abs(image[row, column]) == pytest.approx(abs(functions[:, 1]), rel=1e-4, abs=1e-5)
+
+
+def test_plain_descent_has_the_rate_asked_for_and_the_share_inside_is_of_the_points_trained_on():
+    parameters = Disk(samples=20, test_samples=8, grid=8, width=8, linear_layers=3, steps=1)
+    result = run_seed(SeedRun(0, parameters.but(learning_rate=1e-9), torch.device("cpu")))
+    losses = [r["value"] for r in result.rows if (r["metric"], r["split"]) == ("loss", "train")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    shares = [row["value"] for row in result.rows if row["metric"] == "inside_share"]
+    assert shares == [np.mean(result.arrays["y"] > 0)]

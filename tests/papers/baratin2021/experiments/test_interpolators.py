@@ -3,7 +3,12 @@ import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.papers.baratin2021.experiments.interpolators import _measure, run_seed
+from feature_alignment.papers.baratin2021.experiments import interpolators
+from feature_alignment.papers.baratin2021.experiments.interpolators import (
+    _features,
+    _measure,
+    run_seed,
+)
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedRun
 
@@ -87,3 +92,21 @@ def test_solutions_are_measured_along_the_modes_of_the_figure():
     error, *_, first, second = _measure(np.eye(13), y, np.arange(12))
     assert (first, second) == (2, 11)  # of φ_1 and φ_10, counted from 0
     assert error == 0.5 * 13  # half of |0 − y| on the one point that is left
+
+
+def test_features_are_those_of_the_gaussian_kernel_from_minus_a_to_a():
+    p = Interpolators(points=400, half_width=2.0, gamma=0.5)
+    modes, squared = _features(SeedRun(0, p, torch.device("cpu")))
+    x = np.linspace(-2, 2, 400)
+    kernel = np.exp(-0.5 * np.subtract.outer(x, x) ** 2)
+    assert np.linalg.norm(modes * squared @ modes.T - kernel) < 0.15 * np.linalg.norm(kernel)
+
+
+def test_labels_are_the_signs_of_the_second_mode(monkeypatch):
+    seen = []
+    monkeypatch.setattr(interpolators, "_measure", lambda *given: seen.append(given) or 1 / 0)
+    p = Interpolators(points=60, samples=10, subsets=2, scales=[0.0, 0.5])
+    with pytest.raises(ZeroDivisionError):
+        run_seed(SeedRun(0, p, torch.device("cpu")))
+    modes, y, _ = seen[0]  # at scale 0 the features are the modes
+    assert y.tolist() == np.sign(modes[:, 1]).tolist()

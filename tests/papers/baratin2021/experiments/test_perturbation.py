@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.papers.baratin2021.experiments import perturbation
@@ -14,6 +15,16 @@ SPLITS = ("train", "test")
 
 def seed_run(seed=0, datasets=None, **parameters):
     return SeedRun(seed, Perturbation(**parameters), torch.device("cpu"), datasets or {})
+
+
+def noise_run(**changes):
+    """A run on images of noise."""
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
+    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
+    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
+    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
+    return seed_run(datasets=datasets, **sizes | {"batch_size": 20, "epochs": 1} | changes)
 
 
 def values(result, metric, **where):
@@ -89,12 +100,7 @@ def test_no_jacobian_has_a_smaller_ratio_than_an_isotropic_one():
 
 
 def test_the_network_is_perturbed_before_and_after_training():
-    rng = np.random.default_rng(0)
-    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
-    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
-    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
-    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
-    result = run_seed(seed_run(datasets=datasets, batch_size=20, epochs=1, **sizes))
+    result = run_seed(noise_run())
     for step in (0, 2):
         assert values(result, "singular_1_over_random", step=step, split="test")[0] > 1
         assert len(values(result, "output_change", step=step, split="fresh")) == 4
@@ -108,12 +114,7 @@ def test_the_network_is_perturbed_before_and_after_training():
 def test_fresh_images_are_others_than_those_on_which_directions_are_found(monkeypatch):
     seen = []
     monkeypatch.setattr(perturbation, "perturb", lambda run, model, images, *_: seen.append(images))
-    rng = np.random.default_rng(0)
-    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
-    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
-    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
-    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
-    run_seed(seed_run(datasets=datasets, batch_size=20, epochs=1, **sizes))
+    run_seed(noise_run())
     for images in seen:
         test, fresh = (images[split].flatten(1) for split in ("test", "fresh"))
         assert (len(test), len(fresh)) == (6, 6)
@@ -129,15 +130,27 @@ def test_random_directions_are_the_same_at_every_step():
     assert first == last
 
 
-def test_training_is_by_batches_for_as_many_epochs_as_asked_for(monkeypatch):
+def test_training_is_by_batches_for_as_many_epochs_and_at_the_rate_asked_for(monkeypatch):
     seen = []
     monkeypatch.setattr(perturbation, "perturb", lambda *_: None)
     monkeypatch.setattr(perturbation, "train", lambda *_, **given: seen.append(given) or 1 / 0)
-    rng = np.random.default_rng(0)
-    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
-    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
-    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
-    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
     with pytest.raises(ZeroDivisionError):
-        run_seed(seed_run(datasets=datasets, batch_size=16, epochs=3, **sizes))
+        run_seed(noise_run(batch_size=16, epochs=3, learning_rate=0.3, momentum=0.5))
     assert (seen[0]["batch_size"], seen[0]["steps"]) == (16, 9)
+    (group,) = seen[0]["optimizer"].param_groups
+    assert (group["lr"], group["momentum"]) == (0.3, 0.5)
+
+
+def test_it_is_the_trained_network_that_is_perturbed_after_training(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        perturbation,
+        "perturb",
+        lambda run, model, images, step, _: seen.append(
+            (step, parameters_to_vector(model.parameters()))
+        ),
+    )
+    run_seed(noise_run())
+    (first, before), (last, after) = seen
+    assert (first, last) == (0, 2)
+    assert not torch.equal(before, after)

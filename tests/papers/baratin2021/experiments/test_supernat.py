@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.data.synthetic import noisy_regression
+from feature_alignment.data.synthetic import expected_loss, noisy_regression
 from feature_alignment.papers.baratin2021.checks.supernat import supernat
 from feature_alignment.papers.baratin2021.experiments.supernat import run_seed
 from feature_alignment.papers.baratin2021.parameters import Supernat
@@ -15,8 +15,8 @@ DRAWN = {"gd", *KAPPAS, "gd_decayed"}
 METHODS = {*DRAWN, *(f"gd_decayed_{kappa}" for kappa in KAPPAS[1:])}
 
 
-def run(steps=STEPS):
-    parameters = Supernat(learning_rates=[0.5, 0.1], steps=steps)
+def run(steps=STEPS, **changes):
+    parameters = Supernat(learning_rates=[0.5, 0.1], steps=steps).but(**changes)
     return run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows
 
 
@@ -107,3 +107,32 @@ def test_the_choices_of_kappa_and_the_control_are_those_asked_for(frame):
         assert found == expected
     control, other = (value(f, "final_loss", "gd_decayed") for f in (rows, frame))
     assert control != pytest.approx(other)
+
+
+@pytest.mark.parametrize("projection", ["printed", "orthogonal"])
+def test_losses_and_eigenvalues_are_those_of_the_flow(projection):
+    frame = pd.DataFrame(run(projection=projection))
+    frame = frame[(frame["method"] == "gd") & (frame["learning_rate"] == 0.5)]
+    drawn = SeedRun(0, Supernat(), torch.device("cpu")).stream("data")
+    problem = noisy_regression(50, 10, 0.1, drawn, projection)
+    w = supernat(problem.features, problem.y, 0.5, STEPS, None).weights
+    losses = {
+        "train": np.mean((w @ problem.features.T - problem.y) ** 2, axis=1),
+        "test": expected_loss(w),
+    }
+    for split, loss in losses.items():
+        curve = frame[(frame["metric"] == "loss") & (frame["split"] == split)].set_index("step")
+        assert curve["value"].to_dict() == pytest.approx({t: loss[t] for t in curve.index})
+    told = frame.drop_duplicates("metric").set_index("metric")["value"]
+    assert told["smallest_loss"] == pytest.approx(losses["test"].min())
+    assert told["smallest_loss_step"] == losses["test"].argmin() < STEPS
+    # The signal has ten times the variance of the noise features, and the largest eigenvalue.
+    *_, second, first = np.log10(np.linalg.eigvalsh(problem.features.T @ problem.features))
+    assert told["log10_eigenvalue_signal"] == pytest.approx(first)
+    assert told["log10_eigenvalue_noise_max"] == pytest.approx(second)
+
+
+def test_twice_the_loss_takes_half_the_rate(frame):
+    doubled = pd.DataFrame(run(loss_factor=1.0, learning_rates=[0.25]))
+    found = value(doubled, "final_loss", "gd", rate=0.25)
+    assert found == pytest.approx(value(frame, "final_loss", "gd"))

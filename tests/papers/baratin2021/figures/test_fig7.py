@@ -12,9 +12,9 @@ class Run:
         for seed, step in ((0, 0), (0, 30), (1, 0), (1, 30)):
             at = {"point": "default", "seed": seed, "step": step, "layer": "all", "split": "test"}
             for rank in range(1, directions + 1):
-                change = (2 + seed) / rank
+                change, other = (2 + seed) / rank, (0.02, 0.14)[rank % 2]  # root mean square 0.1
                 rows.append({**at, "metric": "linear_change", "value": change, "rank": rank})
-                for direction, value in (("singular", change), ("random", 0.1)):
+                for direction, value in (("singular", change), ("random", other)):
                     row = {**at, "metric": "output_change", "value": value, "rank": rank}
                     rows.append({**row, "direction": direction})
             rows.append({**at, "metric": "singular_1_over_random", "value": 10 * (2 + seed)})
