@@ -5,6 +5,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.papers.beaglehole2024.experiments import relu_networks
 from feature_alignment.papers.beaglehole2024.experiments.celeba import _balanced, run_seed, shrunk
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
 from feature_alignment.pipeline.run import SeedRun
@@ -57,8 +58,9 @@ def test_nfm_and_agop_look_at_the_glasses_and_random_matrices_less(faces):
 def test_the_recorded_correlation_is_that_of_the_recorded_images(faces):
     result = run(faces, batch_size=20, epochs=5)
     diagonals = [result.arrays[f"{name}_diagonal"].ravel() for name in ("nfm", "agop")]
-    found = next(row["value"] for row in result.rows if row["metric"] == "diagonal_correlation")
-    assert found == pytest.approx(np.corrcoef(*diagonals)[0, 1], abs=1e-10)
+    found = next(row for row in result.rows if row["metric"] == "diagonal_correlation")
+    assert found["value"] == pytest.approx(np.corrcoef(*diagonals)[0, 1], abs=1e-10)
+    assert found["step"] == 5 * 2  # of 40 images two batches
 
 
 def test_too_few_faces_and_sides_that_do_not_divide_are_refused(faces):
@@ -84,3 +86,11 @@ def test_faces_of_both_classes_are_drawn_at_random(faces):
         assert [there[image.tobytes()] for image in images] == classes.tolist()
     assert np.array_equal(drawn[0][0], drawn[1][0])
     assert not np.array_equal(drawn[0][0], drawn[2][0])
+
+
+def test_the_first_layer_alone_has_a_scale(faces, monkeypatch):
+    seen = []
+    monkeypatch.setattr(relu_networks, "new_network", lambda _, *sizes: seen.append(sizes) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(faces, first_layer_scale=0.5)
+    assert seen == [(16, 1, [0.5, 1.0, 1.0])]

@@ -84,8 +84,28 @@ def test_training_has_the_settings_of_nanogpt(alphabet, monkeypatch):
     monkeypatch.setattr(character_gpt, "train", lambda *_, **given: seen.append(given) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(alphabet)
-    assert seen[0]["largest_gradient"] == 1.0
+    assert (seen[0]["largest_gradient"], seen[0]["batch_size"]) == (1.0, 8)
+    assert seen[0]["optimizer"].param_groups[0]["lr"] == 0.02
     rates = [seen[0]["schedule"](step) for step in (0, 4, 5, 39)]
     assert rates[0] < rates[1] <= 1
     assert rates[2] == pytest.approx(1, abs=0.25)
     assert rates[3] == pytest.approx(0.02, abs=0.01)
+
+
+def test_losses_and_attention_are_measured_on_texts_of_their_own(alphabet, monkeypatch):
+    probes, trainings = [], []
+    monkeypatch.setattr(
+        character_gpt, "FeatureProbe", lambda *given, **o: probes.append((given, o))
+    )
+    monkeypatch.setattr(character_gpt, "train", lambda *_, **o: trainings.append(o) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(alphabet)
+    seed_run = SeedRun(0, PARAMETERS, torch.device("cpu"), {"dataset": alphabet})
+    ((_, probed), options), found = probes[0], trainings[0]["evaluate_on"]
+    assert options["output_samples"] == 2
+    for x, purpose, split, number in (
+        (probed, "probe", "train", 5),
+        (found["train"][0], "train", "train", 12),
+        (found["test"][0], "test", "test", 12),
+    ):
+        assert torch.equal(x, _some(seed_run, purpose, _texts(seed_run, split), number)[0])

@@ -128,3 +128,13 @@ def test_residuals_of_the_network_are_what_is_left_of_the_labels():
     delta = preactivation_gradients(model, x)["layers.0"][:, 0]
     left = y - model(x).detach()[:, 0]
     assert found == pytest.approx(velocity_correlation(x, left, delta @ delta.T), rel=1e-9)
+
+
+def test_the_expected_kernels_rank_is_its_participation_ratio():
+    run = SeedRun(0, PARAMETERS.but(widths=[4, 8], networks=1), torch.device("cpu"))
+    rows = pd.DataFrame(run_seed(run).rows)
+    rank = rows[(rows["metric"] == "expected_kernel_rank") & (rows["decay_rate"] == 1)]["value"]
+    x = torch.tensor(power_law_gaussian(24, 24, 1.0, run.stream("data"), 1))
+    eigenvalues = torch.linalg.eigvalsh(expected_preactivation_kernel(x, "quadratic", 2, 1 / 3))
+    expected = float(eigenvalues.sum() ** 2 / eigenvalues.square().sum())
+    assert rank.item() == pytest.approx(expected)

@@ -162,3 +162,13 @@ def test_layers_are_measured_on_the_first_training_images(dataset, monkeypatch):
     run_mlp(dataset, epochs=1)
     x, _ = draw_samples(seed_run(dataset, MLP))["train"]
     assert torch.equal(seen[0], x[:6])
+
+
+def test_descent_has_the_rate_the_momentum_and_the_batches_asked_for(dataset, monkeypatch):
+    seen = []
+    monkeypatch.setattr(image_task, "train", lambda *_, **given: seen.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_mlp(dataset, momentum=0.4)
+    (group,) = seen[0]["optimizer"].param_groups
+    assert (group["lr"], group["momentum"]) == (0.02, 0.4)
+    assert (seen[0]["batch_size"], seen[0]["steps"]) == (8, 3 * 4)

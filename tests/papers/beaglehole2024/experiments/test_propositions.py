@@ -2,6 +2,8 @@ import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.beaglehole2024.checks import identities
 from feature_alignment.papers.beaglehole2024.experiments.propositions import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedRun
@@ -124,3 +126,12 @@ def test_the_fourth_trace_of_theorem_9s_proof_grows_with_the_dimension(frame):
     assert printed.iloc[-1] > 4 * printed.iloc[0]  # eight times the dimension
     corrected = by_dimension["theorem9_fourth_trace_corrected"]
     assert corrected.max() < 2 * corrected.min()
+
+
+def test_the_layer_with_the_largest_error_counts(monkeypatch):
+    errors = iter([0.5, 2.0, 1.0])
+    monkeypatch.setattr(identities, "_second_derivative_errors", lambda *_: {"a": next(errors)})
+    generator = torch.Generator().manual_seed(0)
+    model = MLP(3, [3, 3], 1, "erf", bias=False, generator=generator, dtype=torch.float64)
+    x, y = (torch.randn(4, n, generator=generator, dtype=torch.float64) for n in (3, 1))
+    assert identities.identity_errors(model, x, y)["a"] == 2.0

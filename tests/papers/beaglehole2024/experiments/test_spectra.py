@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from feature_alignment.errors import UserError
+from feature_alignment.papers.beaglehole2024.experiments import chain_task
 from feature_alignment.papers.beaglehole2024.experiments.spectra import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.run import SeedRun
@@ -60,3 +61,14 @@ def test_all_layers_can_be_scaled_and_spectra_begin_at_k_0():
 def test_both_layers_of_the_figures_are_there():
     with pytest.raises(UserError, match="hidden_layers: found 1, at least 2 is needed"):
         Spectra().but(hidden_layers=1)
+
+
+def test_descent_has_the_rate_asked_for(monkeypatch):
+    def recorded(run, model, task, optimizer, *given, own=chain_task.train_network):
+        rates.extend(group["lr"] for group in optimizer.param_groups)
+        return own(run, model, task, optimizer, *given)
+
+    rates = []
+    monkeypatch.setattr(chain_task, "train_network", recorded)
+    run(learning_rate=0.125, steps=1)
+    assert rates == [0.125, 0.125]  # of two scales

@@ -5,7 +5,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.papers.beaglehole2024.experiments import relu_networks
-from feature_alignment.papers.beaglehole2024.experiments.svhn_slo import run_seed
+from feature_alignment.papers.beaglehole2024.experiments.svhn_slo import _standardised, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.run import SeedRun
 
@@ -133,3 +133,32 @@ def test_a_loss_with_larger_gradients_gives_slo_more_speed(dataset):
         for loss in ("mse", "squared_error")
     )
     assert 1.2 * small < large < 3 * small
+
+
+def test_the_first_layer_has_a_speed_and_all_others_another(dataset, monkeypatch):
+    def recorded(model, *given, **options):
+        seen.append((*given, options))
+        return torch.optim.SGD(model.parameters(), 0.1)
+
+    seen = []
+    monkeypatch.setattr(relu_networks, "speed_limited", recorded)
+    run(dataset, first_speed=2.5, other_speed=0.4, epsilon=0.2, hidden_layers=3)
+    assert seen == [(0.3, [2.5, 0.4, 0.4, 0.4], 0.2, {"gradient_norm": "layer"})]
+
+
+def test_test_pixels_are_measured_by_training_pixels(dataset):
+    train, test = (dataset.split(split)[0] for split in ("train", "test"))
+    found = _standardised(train, test)
+    flat = [images.reshape(len(images), -1).astype(float) for images in (train, test)]
+    mean, deviation = flat[0].mean(axis=0), flat[0].std(axis=0)
+    for given, pixels in zip(flat, found, strict=True):
+        np.testing.assert_allclose(pixels * deviation, given - mean, atol=1e-9)
+    changing = deviation > 0
+    assert found[0][:, changing].std(axis=0) == pytest.approx(1)
+
+
+def test_the_recorded_correlation_is_pearsons_of_the_recorded_images(dataset):
+    result, rows = run(dataset)
+    diagonals = [result.arrays[f"{name}_diagonal"].ravel() for name in ("nfm", "agop")]
+    found = values(rows, "diagonal_correlation")["layers.0", 1]
+    assert found == pytest.approx(np.corrcoef(*diagonals)[0, 1], abs=1e-10)

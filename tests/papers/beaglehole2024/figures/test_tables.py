@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.beaglehole2024.figures import curves, fig4_11, fig12
+from feature_alignment.papers.beaglehole2024.figures import (
+    curves,
+    fig1,
+    fig4_11,
+    fig12,
+    fig16,
+    fig17,
+)
 from feature_alignment.papers.beaglehole2024.figures import fig5_6_8_9_10 as by_spectrum
 
 COLUMNS = ["point", "seed", "step", "layer", "split", "metric", "value", "scale"]
@@ -195,3 +202,30 @@ def test_of_one_scale_there_is_no_effect_of_the_scale(slo_runs):
     assert curves.spread_over(one, "scale").empty
     assert curves.change_between(one, "scale", 1.0, 1.0, "gain").empty
     assert set(curves.spread_over(one, "scale")) == set(curves.spread_over(frame, "scale"))
+
+
+def test_figures_show_the_matrices_of_the_runs_and_steps_that_they_name():
+    def run(point):
+        frame = pd.DataFrame(
+            [(point, 0, 7, "layers.0", "train", "nfc", 0.5, None)], columns=COLUMNS
+        )
+        return SimpleNamespace(
+            array=lambda name: f"{point}: {name}", parameters={"steps": 7}, metrics=frame
+        )
+
+    runs = Runs([("gd", 0, 7, "layers.0", "train", "nfc", 0.5, None)])
+    runs |= {"gd": run("gd"), "slo": run("slo")}
+    assert fig1.table({"a": run("a")}).arrays == {
+        "egop": "a: egop",
+        "random_conjugate_agop": "a: random_conjugate_agop",
+        "nfm": "a: nfm/step7",
+        "agop": "a: agop/step7",
+    }
+    names = "nfm", "agop", "random_conjugate"
+    expected = {name: f"a: {name}_diagonal" for name in names}
+    assert fig16.table({"a": run("a")}).arrays == expected
+    assert fig17.table(runs).arrays == {
+        f"{point}/{name}": f"{point}: {name}_diagonal"
+        for point in ("gd", "slo")
+        for name in ("nfm", "agop")
+    }
