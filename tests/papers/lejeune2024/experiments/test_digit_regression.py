@@ -5,6 +5,8 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.kernels.average_features import average_tangent_features, copy_parameters
+from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.papers.lejeune2024.experiments import digit_regression, kernel_measures
 from feature_alignment.papers.lejeune2024.experiments import two_digits as two_digits_module
@@ -258,3 +260,40 @@ def test_the_rate_falls_after_each_epoch_or_update(dataset, monkeypatch, anneali
     for rate in schedules:
         assert [rate(t) for t in range(updates)] == [1] * updates
         assert rate(updates) < 1
+
+
+def test_measures_are_those_of_the_network_before_and_after_training(dataset, monkeypatch):
+    def trained(run, model, x, y, *given, own=digit_regression.fit, **options):
+        before = copy_parameters(model)
+        steps = own(run, model, x, y, *given, **options)
+        kept[:] = model, before, x, y
+        return steps
+
+    kept = []
+    monkeypatch.setattr(digit_regression, "fit", trained)
+    result = run(dataset, targets="linear", precision="float64")
+    model, before, x, y = kept
+    after, order = copy_parameters(model), torch.argsort(y[:20, 0])
+    images, target = x[:20][order], y[:20][order, 0]
+    z = images
+    for layer in ("layers.0", "layers.1"):
+        z = torch.relu(z @ before[f"{layer}.weight"].T + before[f"{layer}.bias"])
+    residual = target - (z @ before["layers.2.weight"].T + before["layers.2.bias"])[:, 0]
+    first, average = (
+        average_tangent_features(model, before, end, images, 5) for end in (before, after)
+    )
+    initial, adapted = (kernel_measures.kernel_of(phi).total for phi in (first, average))
+    moved = {name: after[name] - value for name, value in before.items()}
+    change = {name: average[name] - phi for name, phi in first.items()}
+    final = tangent_kernel(model, images).total
+    expected = {
+        "loss": float((model(x) - y).detach().square().mean()),
+        "final_average_scale": float(final.norm() / adapted.norm()),
+        **kernel_measures.parts_of_prediction(average, moved, "layers.2", target, residual),
+        **kernel_measures.last_features(torch.cat([z, torch.ones(20, 1)], dim=1), target),
+        **kernel_measures.locate(adapted, initial, target),
+        **kernel_measures.transformation(initial, change, residual),
+    }
+    found = values(result)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(result.arrays["kernel_diagonal"], adapted.diagonal())

@@ -107,6 +107,9 @@ def test_a_kernel_that_is_large_near_zero_is_told():
     assert found["diagonal_ratio_near_boundary"] == pytest.approx(3)
     assert found["pearson_diagonal_residual"] == pytest.approx(1)
     assert "diagonal_ratio_near_boundary" not in locate(kernel, kernel, 5 * y.sign())
+    between = torch.cat([y, torch.tensor([0.5])])  # neither near 0 nor near a label
+    larger = torch.block_diag(kernel, torch.tensor([[9.0]]))
+    assert locate(larger, larger, between)["diagonal_ratio_near_boundary"] == pytest.approx(3)
 
 
 def test_a_kernel_is_summed_by_layer():

@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.adaptive.adaptive_features import AdaptiveTangentFeatures
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import sequential_mlp
+from feature_alignment.models.tangent_models import TangentModel
 from feature_alignment.papers.lejeune2024.experiments import low_rank
 from feature_alignment.papers.lejeune2024.figures.fig2b import MODELS
 from feature_alignment.papers.lejeune2024.parameters import LowRank
@@ -211,3 +213,77 @@ def test_noise_is_drawn_from_a_stream_of_its_own(monkeypatch):
     monkeypatch.setattr(low_rank, "_train", lambda *_: None)
     low_rank.run_seed(SeedRun(0, PARAMETERS, torch.device("cpu")))
     assert names == ["init", "noise"]
+
+
+def solved(dataset, monkeypatch, **changes):
+    """The network and the task that each model of the solver is given, and the noise's costs."""
+
+    def solve(network, result, task, model, **options):
+        seen[model] = network, task
+        return 3.0 if model.endswith("noisy") else 1.0
+
+    seen = {}
+    monkeypatch.setattr(low_rank, "_solve", solve)
+    monkeypatch.setattr(low_rank, "_train", lambda *_: None)
+    costs = run(dataset, **changes).set_index("model")["value"]
+    return seen, costs
+
+
+def test_models_differ_in_noise_and_in_the_size_of_the_targets(dataset, monkeypatch):
+    seen, costs = solved(dataset, monkeypatch, samples=2000, noise=0.25)
+    tasks = {model: task for model, (_, task) in seen.items()}
+    plain, noisy = tasks["solver"], tasks["solver-noisy"]
+    assert (noisy.y - plain.y).std().item() == pytest.approx(0.25, rel=0.1)
+    torch.testing.assert_close(noisy.y_test, plain.y_test)
+    for model, task in (("tail", plain), ("tail-noisy", noisy)):
+        torch.testing.assert_close(tasks[model].y, 10 * task.y)
+        torch.testing.assert_close(tasks[model].y_test, 10 * task.y_test)
+    assert costs.to_dict() == {"ridgeless": 2.0, "solver": 2.0, "tail": 2.0}
+
+
+def test_linear_targets_are_of_another_networks_features_or_of_the_own(dataset, monkeypatch):
+    seen, _ = solved(dataset, monkeypatch, task="digits")
+    network, task = seen["solver"]
+    own = low_rank._linear_task(task, network).y
+    torch.testing.assert_close(seen["solver-own"][1].y, own)
+    assert not torch.allclose(seen["solver-linear"][1].y, own, atol=1e-3)
+    assert seen["solver-own"][0] is network is seen["solver-linear"][0]
+
+
+def small_task():
+    generator = torch.Generator().manual_seed(0)
+    x, x_test = torch.randn(2, 7, 3, generator=generator)
+    y, y_test = torch.randn(2, 7, 1, generator=generator)
+    network = sequential_mlp(3, [8], 1, generator, "kaiming")
+    return network, low_rank._Task(x, y, x_test, y_test)
+
+
+def test_the_adapted_kernel_is_compared_with_the_change_of_the_outputs():
+    (network, task), result = small_task(), SeedResult()
+    low_rank._solve(network, result, task, "solver", structure="layers")
+    change = (task.y - network(task.x)).detach().double()
+    solver = AdaptiveTangentFeatures(network, structure="layers").fit(task.x, task.y)
+    kernel = torch.as_tensor(solver.adapted_kernel(task.x)).double()
+    expected = change.T @ kernel @ change / kernel.norm() / change.square().sum()
+    found = {row["metric"]: row["value"] for row in result.rows}
+    assert found["label_similarity"] == pytest.approx(expected.item(), rel=1e-5)
+    assert found["initial_label_similarity"] != pytest.approx(expected.item(), rel=1e-2)
+
+
+def test_errors_are_those_of_the_trained_factorised_model(monkeypatch):
+    def recorded(run, model, *given, own=low_rank.fit, **options):
+        models.append(model)
+        return own(run, model, *given, **options)
+
+    models = []
+    monkeypatch.setattr(low_rank, "fit", recorded)
+    (network, task), result = small_task(), SeedResult()
+    run = SeedRun(0, PARAMETERS.but(epochs=2), torch.device("cpu"))
+    low_rank._train(run, network, task, "factorised", result)
+    (model,) = models
+    assert model.state_dict().keys() == TangentModel(network, "factorised").state_dict().keys()
+    found = {row["metric"]: row["value"] for row in result.rows}
+    for metric, x, y in (("train_nmse", task.x, task.y), ("nmse", task.x_test, task.y_test)):
+        assert found[metric] == pytest.approx(low_rank._nmse(model(x).detach(), y), rel=1e-5)
+    wrong = (model(task.x_test) * task.y_test < 0).double().mean().item()
+    assert found["sign_error"] == pytest.approx(wrong)

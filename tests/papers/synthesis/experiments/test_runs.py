@@ -159,3 +159,35 @@ def test_kernels_of_the_transformer_are_those_of_the_last_character_and_what_fol
     _, y = text_task(seed_run(network="gpt")).splits["train"]
     assert torch.equal(labels.argmax(dim=1), y[:6, -1])
     assert torch.equal(output(logits), logits[:, 2])
+
+
+@pytest.mark.parametrize(
+    ("network", "optimizer", "rate", "every"),
+    [("mlp", "gd", 0.01, 1), ("mlp", "slo", 0.1, 1), ("gpt", "gd", 0.1, 10)],
+)
+def test_training_has_the_settings_of_its_network_and_optimizer(
+    monkeypatch, network, optimizer, rate, every
+):
+    def path(model, trace, steps=1, own=runs.UpdatePath):
+        seen.append(steps)
+        return own(model, trace, steps)
+
+    seen = []
+    monkeypatch.setattr(runs, "UpdatePath", path)
+    monkeypatch.setattr(runs, "train", lambda *_, **given: seen.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        rows(network=network, optimizer=optimizer)
+    found, given = seen
+    settings = given["optimizer"].param_groups[0]
+    assert (found, settings["lr"], given["batch_size"]) == (every, rate, 10)
+    assert settings.get("momentum") == (0.9 if optimizer == "gd" else None)
+
+
+def test_the_adapted_kernel_of_the_transformer_is_that_of_the_last_character_too(monkeypatch):
+    seen = []
+    monkeypatch.setattr(runs, "AdaptedKernelProbe", lambda *_, **options: seen.append(options))
+    monkeypatch.setattr(runs, "train", lambda *_, **given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        rows(network="gpt")
+    logits = torch.arange(24.0).reshape(2, 3, 4)
+    assert torch.equal(seen[0]["output"](logits), logits[:, 2])
