@@ -187,6 +187,12 @@ def test_converged_share_counts_layers_whose_correlations_meet(runs):
     assert shares.tolist() == [0.5, 0.5]
 
 
+def test_correlations_that_have_passed_each_other_have_not_met():
+    frame = pd.DataFrame({"value": [-0.3, -0.05, 0.05, 0.3], "metric": "centred_excess_late"})
+    run = {"network": "mlp", "settings": "text", "seed": 0, "split": "train"}
+    assert fig2._converged_shares(frame.assign(**run))["value"].tolist() == [0.5]
+
+
 @pytest.fixture
 def with_diverged(runs, made):
     """Of three seeds, the last diverged on SVHN after epoch 2, with the highest correlations."""

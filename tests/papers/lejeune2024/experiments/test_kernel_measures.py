@@ -91,6 +91,8 @@ def test_a_kernel_that_only_grew_has_not_changed_by_the_label_kernel(factor):
     compare({"adapted": adapted, "initial": initial, "final": adapted}, label, 1, result)
     found = {row["metric"]: row["value"] for row in result.rows}
     assert found["mixture_residual"] == pytest.approx(0, abs=1e-12)
+    assert found["final_average_cosine"] == pytest.approx(1)
+    assert (found["label_change_cosine"] > 1 - 1e-9) == (factor == 1)  # of the last layer
     assert found["mixture_initial_factor"] == pytest.approx(factor)
     weight = 2 * label.norm() / adapted.total.norm()  # of both layers
     assert found["mixture_label_weight"] == pytest.approx(float(weight))

@@ -91,7 +91,7 @@ def test_correlations_across_runs_are_those_of_the_last_values():
     ends = {("gd", 0.5): 7, ("slo", 0): 5, ("slo", 0.5): 6}  # of C; the first run's is 4
     gaps = {("gd", 0.5): 1, ("slo", 0): 3, ("slo", 0.5): 2}
     others = [
-        (key, {"path_complexity": (0, 1, 2, 3, end), "loss_gap": (0, 0, 0, 0, gaps[key])})
+        (key, {"path_complexity": (0, 9, 2, 3, end), "loss_gap": (0, 0, 0, 0, gaps[key])})
         for key, end in ends.items()
     ]
     rows = table(*others, loss_gap=(0, 0, 0, 0, 8))
@@ -134,6 +134,7 @@ def test_events_of_a_run():
         assert value(rows, point=FIRST, metric=metric) == 1
         late = table(label_alignment=(0, 0, 0, 0, 4))
         assert value(late, point=FIRST, metric=metric) == 0
+    assert value(rows, point=FIRST, metric="centred_nfc_before_nfc") == 0  # both at once
     assert value(rows, point=FIRST, metric="rank_falls_gap_grows") == 1
     shrinking = table(**early, loss_gap=(0, 1, 1, 0, -1))
     assert value(shrinking, point=FIRST, metric="rank_falls_gap_grows") == 0
