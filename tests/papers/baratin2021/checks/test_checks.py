@@ -7,6 +7,7 @@ from feature_alignment.determinism import stream
 from feature_alignment.papers.baratin2021.checks import complexity_checks as module
 from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
 from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
+from feature_alignment.papers.baratin2021.figures.fig_theory import EQUATIONS, INEQUALITIES
 from feature_alignment.pipeline.checks import (
     BOUND_RATIO,
     DEVIATION,
@@ -48,6 +49,10 @@ def test_bounds_are_no_looser_than_they_were(checks):
     linear = dict.fromkeys(("prop10", "thm2", "eq14"), 0.94)
     margins = {"eq56": 0.18, "eq58": 0.52, "lemma12": 0.053, "thm13": 0.025}
     assert means == pytest.approx(linear | margins, rel=0.1)
+
+
+def test_every_statement_of_the_figure_is_checked(checks):
+    assert {check.columns["statement"] for check in checks} == {*EQUATIONS, *INEQUALITIES}
 
 
 def test_every_misprint_has_its_correction(checks):
