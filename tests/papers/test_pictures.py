@@ -109,6 +109,29 @@ def test_a_picture_is_its_reference(name, plan, tmp_path):
     assert found <= UNMATCHED, f"{tmp_path / 'picture.png'}: {found} pixels differ"
 
 
+@pytest.mark.parametrize(
+    ("figure", "changed", "dataset", "told"),
+    [
+        ("baratin2021_fig4", "baratin2021_difficulty", "kmnist", "KMNIST"),
+        ("baratin2021_fig7", "baratin2021_perturbation", "svhn", "SVHN"),
+        ("baratin2021_fig13", "baratin2021_difficulty", "kmnist", "KMNIST"),
+        ("lejeune2024_fig1", "lejeune2024_digit_regression", "kmnist", "KMNIST"),
+        ("lejeune2024_fig1b", "lejeune2024_digit_regression", "kmnist", "KMNIST"),
+        ("lejeune2024_fig1c", "lejeune2024_digit_regression", "kmnist", "KMNIST"),
+        ("lejeune2024_fig2b", "lejeune2024_low_rank", "kmnist", "KMNIST"),
+        ("lejeune2024_fig3", "lejeune2024_digit_regression", "kmnist", "KMNIST"),
+    ],
+)
+def test_a_picture_names_the_data_that_was_chosen(figure, changed, dataset, told, tmp_path):
+    mine = {"experiments": {changed: {"dataset": dataset}}}
+    workflow = Path(__file__).parents[2] / "workflow"
+    _, texts = draw(figure, make_plan(resolve_config(mine, workflow, preset="quick")), tmp_path)
+    *drawn, stamp = (text for text in texts if any(w in text for w in ("MNIST", "SVHN", "CIFAR")))
+    assert drawn
+    assert all(told in text for text in [*drawn, stamp])
+    assert not any(text.startswith(("MNIST", "CIFAR-10")) or ", MNIST" in text for text in drawn)
+
+
 @pytest.mark.parametrize("name", ["baratin2021_fig4", "beaglehole2024_fig12", "lejeune2024_fig2"])
 def test_one_dropped_line_is_noticed(name, plan, tmp_path):
     def drop(picture):

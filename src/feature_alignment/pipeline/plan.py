@@ -55,8 +55,10 @@ class Plan:
     def figure_spec(self, figure: str) -> Spec:
         """What a figure is made from: its runs, what its stamp says, its claims' numbers."""
         claims = (claim for claim in self.claims if claim.figure == figure)
+        chosen = (getattr(point.parameters, "dataset", None) for point in self.points[figure])
         return {
             "figure": figure,
+            "dataset": next(filter(None, chosen), None),
             "claims": {claim.id.partition(".")[2]: claim.numbers for claim in claims},
             **self._settings_of(figure),
             "sizes": self._sizes_of(figure),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,9 @@ def draw_figure(
             f"{file}: cannot be read ({reason(error)}); make the figure's table again."
         ) from error
     names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
-    titles = tuple(DATASETS[name].title for name, _ in spec["datasets"])
-    content = FigureTable(frame, arrays, spec["claims"], names, titles)
+    content = FigureTable(frame, arrays, spec["claims"], names)
+    if spec.get("dataset"):
+        content = replace(content, dataset=DATASETS[spec["dataset"]].title)
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")

@@ -95,19 +95,14 @@ class FigureTable:
         claims: the numbers of the figure's claims, by their ids without the paper, see `of_claim`;
             set only for drawing, like `stand_ins`.
         stand_ins: the datasets that are replaced by stand-ins.
-        datasets: the datasets' names for a picture, set only for drawing, too.
+        dataset: the title of the dataset that the first run is configured to read.
     """
 
     frame: pd.DataFrame
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     claims: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     stand_ins: frozenset[str] = frozenset()
-    datasets: tuple[str, ...] = ()
-
-    @property
-    def dataset(self) -> str:
-        """The name of the only dataset, or of the first."""
-        return next(iter(self.datasets), "images")
+    dataset: str = "images"
 
     def of_claim(self, claim: str) -> Mapping[str, float]:
         """`paper_value`, `decimals`, `low` and `high` of a claim; empty in a table without claims.
