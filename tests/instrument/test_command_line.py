@@ -1,5 +1,6 @@
 import json
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -151,6 +152,17 @@ def test_a_killed_measurement_goes_on(study, monkeypatch):
     monkeypatch.setattr(checkpoints, "load_parameters", load)
     measure()
     assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("whole/metrics.csv"))
+
+
+def test_a_record_is_written_by_one_process_at_a_time(study):
+    told = "--out: out is written to by another process; wait"
+    with checkpoints.held(Path("out"), None), pytest.raises(SystemExit, match=told):
+        measure()
+    with pytest.raises(UserError, match=told), checkpoints.held(Path("out"), 1):  # as of another
+        pytest.fail("the record has been changed since")
+    assert not list(Path("out").glob("[!.]*"))
+    measure()
+    assert Path("out/metrics.csv").exists()
 
 
 def test_safetensors_and_wrapped_names_are_read(study, tmp_path):

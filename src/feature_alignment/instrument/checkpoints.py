@@ -7,7 +7,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import nn
 from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.files import sha256_of, write_whole
 from feature_alignment.instrument import METRICS, STATE
-from feature_alignment.instrument.monitor import Monitor
+from feature_alignment.instrument.monitor import Monitor, check_no_file
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
@@ -47,7 +48,7 @@ def measure_checkpoints(
     Raises:
         UserError: if a checkpoint cannot be read or is not of this model, or `out` does not fit.
     """
-    steps = sorted(files)
+    steps, found = sorted(files), _changed(out / STATE)
     load_parameters(model, files[steps[0]])
     state = out if (out / STATE).exists() else None
     try:
@@ -72,19 +73,50 @@ def measure_checkpoints(
             raise UserError(
                 f"--out: {out} holds the record of another {files[step]}; choose another folder."
             )
-    write_whole(known, json.dumps({**before, **digests}))
     left = [step for step in steps if step not in monitor.measured]
     if len(left) < len(steps):
         log.info("%s: %d of %d checkpoints are measured", out, len(steps) - len(left), len(steps))
-    monitor.save(out)
-    begin = time.monotonic()
-    for number, step in enumerate(left, start=1):
-        load_parameters(model, files[step])
-        monitor.measure(step)
+    with held(out, found):
+        write_whole(known, json.dumps({**before, **digests}))
         monitor.save(out)
-        remaining = (time.monotonic() - begin) / number * (len(left) - number)
-        log.info("step %d: %d of %d, about %.0f s left", step, number, len(left), remaining)
+        begin = time.monotonic()
+        for number, step in enumerate(left, start=1):
+            load_parameters(model, files[step])
+            monitor.measure(step)
+            monitor.save(out)
+            remaining = (time.monotonic() - begin) / number * (len(left) - number)
+            log.info("step %d: %d of %d, about %.0f s left", step, number, len(left), remaining)
     return monitor
+
+
+def _changed(file: Path) -> int | None:
+    return file.stat().st_mtime_ns if file.exists() else None
+
+
+@contextmanager
+def held(out: Path, found: int | None) -> Iterator[None]:
+    """Context in which no other process holds the folder of a record; no lock remains of it.
+
+    `found` is the time of its last change, None if there is no record.
+
+    Raises:
+        UserError: if another process holds it, or has changed the record since.
+    """
+    import fcntl  # which Windows lacks
+
+    check_no_file(out)
+    out.mkdir(parents=True, exist_ok=True)
+    told = f"--out: {out} is written to by another process; wait for it, or choose another folder."
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(told) from error
+        except OSError as error:  # a file system without locks
+            log.debug("%s: cannot be locked (%s)", out, error)
+        if _changed(out / STATE) != found:
+            raise UserError(told)
+        yield
 
 
 def load_parameters(model: nn.Module, file: Path) -> None:
