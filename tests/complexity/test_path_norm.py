@@ -200,6 +200,36 @@ def test_roots_and_norms_have_no_path_norm(function, said):
         path_norm(Rooted(3, 2, bias=False), (3,))
 
 
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda h: h.amin(1), "Amin"),
+        (lambda h: h.min(1).values, "Min"),
+        (lambda h: torch.minimum(*h.unbind(1)), "Minimum"),
+        (lambda h: h.median(1).values, "Median"),
+        (lambda h: h.kthvalue(1, 1).values, "Kthvalue"),
+        (lambda h: h.cummin(1).values, "Cummin"),
+    ],
+)
+def test_what_takes_less_than_the_largest_has_no_path_norm(function, said):
+    class Smaller(nn.Linear):
+        def forward(self, x):
+            return function(super().forward(x).relu())
+
+    with pytest.raises(ValueError, match=rf"^path_norm: .* than the largest .* \({said}\)"):
+        path_norm(Smaller(3, 2), (3,))
+
+
+def test_batch_normalisation_as_a_function_has_no_path_norm():
+    class Normed(nn.Linear):
+        def forward(self, x):
+            mean, variance = torch.zeros(2).to(x), torch.full((2,), 4.0).to(x)
+            return nn.functional.batch_norm(super().forward(x), mean, variance)
+
+    with pytest.raises(ValueError, match=r"averages or multiplies by a constant \(NativeBatchNorm"):
+        path_norm(Normed(3, 2, bias=False), (3,))
+
+
 def test_powers_of_weights_have_a_path_norm():
     class Positive(nn.Linear):
         def forward(self, x):

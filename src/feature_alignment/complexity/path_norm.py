@@ -25,7 +25,8 @@ _FACTORS: dict[str, slice] = {
 }
 _SUBTRACTS = "path_norm: the model subtracts, so its outputs are not sums over paths"
 _ROOTS = ("Cdist", "Hypot", "LinalgSvd", "LinalgVectorNorm", "Norm", "Rsqrt", "Sqrt")
-_AVERAGES = ("Avg", "GridSampler", "Lerp", "Mean")
+_AVERAGES = ("Avg", "BatchNorm", "GridSampler", "Lerp", "Mean")
+_SMALLER = ("Amin", "Cummin", "Fmin", "Kthvalue", "Median", "Min", "Minimum", "Nanmedian")
 
 
 @torch.inference_mode(False)
@@ -40,8 +41,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
     Raises:
         ValueError: if there is no parameter or the model takes no inputs of that shape, or returns
-            no tensor; if it normalises, averages, subtracts, takes roots or multiplies by a
-            constant, so that outputs of squared parameters are not the sum, or computes weights
+            no tensor; if it normalises, averages, subtracts, takes roots or minima or multiplies by
+            a constant, so that outputs of squared parameters are not the sum, or computes weights
             from other parameters; if the network without biases (parameters with one axis) is not
             homogeneous, as with activations other than ReLU; or if the norm is not finite, or a
             parameter has no values here.
@@ -117,6 +118,11 @@ def _refuse_constant_factors(outputs: torch.Tensor) -> None:
             raise ValueError(
                 f"path_norm: the model takes a root or a norm ({kind}), so its outputs are not "
                 "sums over paths."
+            )
+        if kind in _SMALLER:
+            raise ValueError(
+                f"path_norm: the model takes another than the largest of several sums ({kind}), of "
+                "which paths there is no norm."
             )
         averaged = any(word in kind for word in _AVERAGES)
         averaged |= kind.startswith("Upsample") and not kind.startswith("UpsampleNearest")
