@@ -207,6 +207,9 @@ def test_the_machines_of_attempts_that_were_cut_off_are_kept(tmp_path):
     third = Checkpoints(tmp_path, "a", machine="AMD")
     third.load("training")
     assert third.machines == {"AMD", "Intel"}
+    Checkpoints(tmp_path, "a", machine="ARM").save("seed0", {})
+    third.load("seed0")
+    assert third.machines == {"AMD", "ARM", "Intel"}
     other = Checkpoints(tmp_path, "b")
     other.load("training")
     assert not other.machines
@@ -283,12 +286,14 @@ def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
         "by columns": by_columns,
         (1, "all"): [np.arange(6.0).reshape(2, 3)[:, ::-1], np.float64(0.1), None],
         "empty": (np.array(3), {}, torch.ones(2)),
+        np.int64(7): "seven",
     }
     store.save("x", content)
     found = store.load("x")
     np.testing.assert_array_equal(found[1, "all"][0], content[1, "all"][0])
     assert found[1, "all"][1:] == [0.1, None]
     assert found["empty"][0].shape == ()
+    assert found[7] == "seven"
     # NumPy writes them so, and a resumed run's file has the same bytes.
     np.testing.assert_array_equal(found["by columns"], by_columns)
     assert found["by columns"].flags.fnc

@@ -1,5 +1,6 @@
 import logging
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -137,11 +138,16 @@ def test_the_time_of_measurements_is_told_apart_from_that_of_updates(caplog, mon
         nonlocal now
         now += 0.5
 
+    def metric(f, y):
+        nonlocal now
+        now += 2
+        return f.mean()
+
+    options = {"measure_at": [0, 3], "probes": [slow], "metrics": {"mean": metric}}
     with caplog.at_level(logging.INFO):
-        _, recorder = run(
-            measure_at=[0, 3], probes=[slow], after_update=update, progress=Progress(12, "run")
-        )
+        _, recorder = run(after_update=update, progress=Progress(12, "run"), **options)
     assert recorder.seconds["measuring"] == 2 * 8
+    assert recorder.seconds["evaluating"] == 2 * 2
     assert recorder.seconds["training"] == 12 * 0.5
     assert not any("seconds" in metric for metric in recorder.frame()["metric"])
     shares = ", ".join(rf"\d+ % {part}" for part in ("training", "evaluating", "measuring"))
@@ -165,6 +171,17 @@ def test_the_training_loss_can_be_that_of_some_samples():
     model, recorder = run(steps=3, measure_at=[3], evaluate_on={"train": (X[:4], Y[:4])})
     expected = mse(model(X[:4]).detach(), Y[:4])
     assert recorder.value(3, "loss") == pytest.approx(float(expected))
+
+
+def test_without_splits_no_loss_is_recorded():
+    assert run(steps=1, measure_at=[0, 1], evaluate_on={})[1].frame().empty
+
+
+def test_a_metric_called_loss_is_recorded_in_its_place():
+    twice = {"loss": lambda f, y: 2 * mse(f, y)}
+    model, recorder = run(steps=1, measure_at=[1], metrics=twice)
+    assert recorder.value(1, "loss") == pytest.approx(2 * float(mse(model(X).detach(), Y)))
+    assert same(model, run(steps=1)[0])
 
 
 def test_every_metric_is_recorded_on_every_split_from_one_pass():
@@ -231,6 +248,12 @@ def test_a_run_can_be_stopped_by_what_was_measured():
     assert len(losses) < 13
 
 
+def test_a_run_can_be_stopped_before_its_first_update():
+    model, recorder = run(measure_at=[0, 5], stop_when=lambda step, record: True)
+    assert same(model, new_model())
+    assert recorder.frame()["step"].tolist() == [0]
+
+
 def test_divergence_names_step_interval_rate_and_cure():
     with pytest.raises(
         TrainingDivergedError,
@@ -239,8 +262,16 @@ def test_divergence_names_step_interval_rate_and_cure():
         run(steps=5 * CHECK_EVERY, lr=1e6, momentum=0)
 
 
-def test_a_resumed_training_tells_the_same_divergence(tmp_path):
-    measured, diverges_after = CHECK_EVERY + 20, CHECK_EVERY + 60
+@pytest.mark.parametrize(
+    ("measured", "cut_off_at", "last"),
+    [
+        (CHECK_EVERY + 20, CHECK_EVERY + 50, CHECK_EVERY + 20),
+        (CHECK_EVERY + 20, CHECK_EVERY + 20, CHECK_EVERY + 20),
+        (20, CHECK_EVERY + 50, CHECK_EVERY),
+    ],
+)
+def test_a_resumed_training_tells_the_same_divergence(tmp_path, measured, cut_off_at, last):
+    diverges_after = CHECK_EVERY + 60
 
     def message(cut_off_at=None):
         def schedule(step):
@@ -253,9 +284,17 @@ def test_a_resumed_training_tells_the_same_divergence(tmp_path):
             run(steps=300, measure_at=[0, measured], schedule=schedule, checkpoint=saved)
         return str(raised.value)
 
-    assert message(cut_off_at=measured + 30) == ""
+    assert message(cut_off_at=cut_off_at) == ""
     resumed = message()
-    assert f"between steps {measured} and {2 * CHECK_EVERY}: the loss" in resumed
+    assert f"between steps {last} and {2 * CHECK_EVERY}: the loss" in resumed
+
+
+@pytest.mark.parametrize("diverges_after", [CHECK_EVERY // 2, CHECK_EVERY + 60])
+def test_divergence_is_told_since_the_last_check(diverges_after):
+    first = diverges_after - diverges_after % CHECK_EVERY
+    told = f"between steps {first} and {first + CHECK_EVERY}: the loss"
+    with pytest.raises(TrainingDivergedError, match=told):
+        run(steps=300, schedule=lambda step: 1 if step < diverges_after else 1e200)
 
 
 def test_divergence_at_the_last_update_is_noticed():
@@ -263,6 +302,20 @@ def test_divergence_at_the_last_update_is_noticed():
     data = (1e20 * X.float(), Y.float())
     with pytest.raises(TrainingDivergedError, match="the parameter 'weight' is not finite"):
         run(model, 1, 1e30, 0, data, loss=lambda f, y: (f - y).mean())
+
+
+def test_one_entry_that_is_not_finite_is_noticed_at_a_measured_step():
+    model, large = nn.Linear(3, 1, bias=False), torch.tensor([1e20, 1, 1])
+    data = (large * X.float(), Y.float())
+    with pytest.raises(TrainingDivergedError, match="steps 0 and 1: the parameter 'weight' is not"):
+        run(model, 5, 1e30, 0, data, loss=lambda f, y: (f - y).mean(), measure_at=[1])
+    assert model.weight.isfinite().any()
+
+
+def test_a_loss_that_is_infinite_from_the_start_is_no_divergence():
+    data = (1e200 * X, Y)
+    with pytest.raises(MetricNotFiniteError, match=r"'loss' of layer 'all' .* is inf at step 0"):
+        run(data=data, measure_at=[0])
 
 
 def test_an_infinite_training_loss_is_divergence_not_a_metric():
@@ -308,8 +361,9 @@ def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
             run(measure_at=[0, step])
     seen = []
     probe = lambda step, model: seen.append(step) or Measurement()  # noqa: E731
-    with pytest.raises(ValueError, match="batches: missing; give torch_stream"):
-        run(batch_size=4, batches=None, measure_at=[0], probes=[probe])
+    for size in (4, 0):
+        with pytest.raises(ValueError, match="batches: missing; give torch_stream"):
+            run(batch_size=size, batches=None, measure_at=[0], probes=[probe])
     assert not seen
 
 
@@ -421,3 +475,95 @@ def test_a_probe_must_not_change_parameters_by_the_least():
 
     with pytest.raises(ValueError, match=r"changed the parameter 'layers\.0\.weight'"):
         run(measure_at=[0], probes=[probe])
+
+
+class Counter:
+    """A probe that changes whenever it is called."""
+
+    def __init__(self, metric, by):
+        self.metric, self.by, self.count = metric, by, 0
+
+    def __call__(self, step, model):
+        self.count += self.by
+        return Measurement([Row("all", "train", self.metric, float(self.count))])
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+class Watched(Progress):
+    def __init__(self):
+        super().__init__(6, "run")
+        self.told = []
+
+    def start_after(self, step):
+        self.told.append(f"after {step}")
+
+    def update(self, step, loss):
+        self.told.append(step)
+
+    def close(self):
+        self.told.append("closed")
+
+
+def cut_off(folder, at=None, **options):
+    """A training of six updates, cut off before one of them, that says what it went through."""
+
+    def schedule(step):
+        if step == at:
+            raise KeyboardInterrupt
+        return 1
+
+    watched, recorder = Watched(), Recorder()
+    saved = TrainingCheckpoint(Checkpoints(folder, "identity", interval=0), "training")
+    options |= {"checkpoint": saved, "progress": watched, "recorder": recorder}
+    with suppress(KeyboardInterrupt):
+        run(steps=6, schedule=schedule, measure_at=range(7), **options)
+    return recorder, watched.told
+
+
+def test_every_probe_goes_on_from_its_own_state(tmp_path):
+    def probes():
+        return [Counter("ones", 1), Counter("tens", 10)]
+
+    cut_off(tmp_path, 3, probes=probes())
+    recorder, _ = cut_off(tmp_path, probes=probes())
+    assert [recorder.value(step, "ones") for step in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [recorder.value(step, "tens") for step in range(7)] == [10, 20, 30, 40, 50, 60, 70]
+
+
+def test_progress_is_told_where_a_training_goes_on_and_when_it_ends(tmp_path):
+    assert cut_off(tmp_path, 4)[1] == ["after 0", 1, 2, 3, 4, "closed"]
+    assert cut_off(tmp_path)[1] == ["after 4", 5, 6, "closed"]
+
+
+def test_updates_are_told_by_their_number():
+    told = []
+    run(steps=3, after_update=lambda step, model: told.append(step))
+    assert told == [1, 2, 3]
+
+
+def test_a_training_that_is_told_to_end_at_its_last_update_has_ended(tmp_path):
+    store = Checkpoints(tmp_path, "identity")
+    options = {"checkpoint": TrainingCheckpoint(store, "training"), "measure_at": [3]}
+    recorder = None
+    with suppress(KeyboardInterrupt):
+        _, recorder = run(steps=3, **options, probes=[lambda *_: store.end_soon() or Measurement()])
+    assert recorder is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_changes_of_inputs_may_keep_nothing(tmp_path):
+    class Mirrored:
+        def __init__(self):
+            self.last = None
+
+        def __call__(self, x):
+            return -x
+
+    saved = TrainingCheckpoint(Checkpoints(tmp_path, "identity"), "training")
+    model, _ = run(steps=2, augment=Mirrored(), batches=None, checkpoint=saved)
+    assert same(model, run(steps=2, data=(-X, Y))[0])

@@ -23,8 +23,9 @@ def test_frame_is_tidy_and_in_order():
         [0, "layers.0", "test", "cka", 0.25],
         [10, "layers.0", "test", "nfc", 1.0],
     ]
-    assert str(frame["step"].dtype) == "int64"
-    assert str(frame["value"].dtype) == "float64"
+    for table in (frame, Recorder().frame()):
+        assert str(table["step"].dtype) == "int64"
+        assert str(table["value"].dtype) == "float64"
 
 
 def test_one_value_can_be_looked_up():

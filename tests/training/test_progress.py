@@ -38,6 +38,35 @@ def test_lines_come_at_intervals_with_step_loss_and_remaining_time(monkeypatch, 
     ]
 
 
+def test_the_time_left_of_a_resumed_run_is_by_its_own_pace(monkeypatch, caplog):
+    clock = Clock()
+    monkeypatch.setattr(
+        "feature_alignment.training.progress.time", SimpleNamespace(monotonic=clock)
+    )
+    progress = Progress(100, "run", interval=10)
+    clock.now = 50.0
+    progress.start_after(40)
+    with caplog.at_level(logging.INFO, logger="feature_alignment.training.progress"):
+        for step in range(41, 51):
+            clock.now += 2
+            progress.update(step, torch.tensor(0.5))
+    assert caplog.messages == [
+        "run: step 45 of 100, loss 0.5, about 110 s left",
+        "run: step 50 of 100, loss 0.5, about 100 s left",
+    ]
+
+
+def test_the_bar_of_a_resumed_run_begins_where_it_goes_on(monkeypatch):
+    done = []
+    bar = SimpleNamespace(update=done.append, close=lambda: None)
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=lambda **options: bar))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    progress = Progress(10, "run")
+    progress.start_after(6)
+    progress.update(7, torch.tensor(0.5))
+    assert sum(done) == 7
+
+
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch):
     for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
         monkeypatch.setattr(sys, "stderr", stream)

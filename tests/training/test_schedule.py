@@ -9,6 +9,7 @@ from feature_alignment.training.schedule import (
     cosine_rate,
     every,
     geometric,
+    slow_start_rate,
     warmup_cosine_rate,
 )
 
@@ -81,3 +82,17 @@ def test_warmup_rises_to_1_and_falls_to_the_floor():
 def test_a_cosine_needs_updates():
     with pytest.raises(ValueError, match="both must be positive"):
         cosine_rate(0)
+
+
+def test_a_last_epoch_that_is_not_finished_counts_as_one():
+    rate, whole = cosine_rate(10, 4), cosine_rate(12, 4)
+    assert [rate(t) for t in range(10)] == [whole(t) for t in range(10)]
+
+
+def test_a_warmup_may_take_no_update():
+    rate = warmup_cosine_rate(steps=10, warmup=0, floor=0.0)
+    assert [rate(t) for t in range(10)] == [cosine_rate(10)(t) for t in range(10)]
+
+
+def test_a_slow_start_takes_as_many_updates_as_given():
+    assert [slow_start_rate(2, 0.1)(t) for t in range(4)] == [0.1, 0.1, 1, 1]

@@ -116,6 +116,12 @@ def test_a_gradient_that_is_not_finite_is_an_error_and_moves_nothing(entry):
     assert bad.tolist() == [1.0, 1.0]
 
 
+def test_a_parameter_without_entries_has_no_part_in_a_layer():
+    empty, w = with_gradient([], []), with_gradient([0.0], [2.0])
+    SpeedLimited([{"params": [empty, w]}, {"params": [with_gradient([], [])]}], lr=0.5).step()
+    assert w.item() == -0.5
+
+
 def test_new_speeds_count_from_the_next_step():
     first, second = with_gradient([0.0], [2.0]), with_gradient([0.0], [-2.0])
     optimizer = SpeedLimited([{"params": [first]}, {"params": [second]}], lr=0.1)
@@ -195,6 +201,8 @@ def test_speeds_are_set_all_or_none():
     with pytest.raises(ValueError, match=r"speed: -1.0 is"):
         optimizer.set_speeds([2.0, -1.0])
     assert [group["speed"] for group in optimizer.param_groups] == [1.0, 1.0]
+    optimizer.set_speeds(iter([3.0, 4.0]))
+    assert [group["speed"] for group in optimizer.param_groups] == [3.0, 4.0]
     optimizer.param_groups[0]["lr"] = 0.0  # as a scheduler's warm-up begins
     optimizer.set_speeds([2.0, 3.0])
     assert [group["speed"] for group in optimizer.param_groups] == [2.0, 3.0]
