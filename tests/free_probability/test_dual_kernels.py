@@ -105,6 +105,7 @@ def test_without_hidden_layers_the_kernel_is_that_of_a_linear_model():
         (torch.eye(2), 1, 0.0, "variances of the first pre-activations are not positive"),
         (torch.nan * torch.eye(2), 1, 1.0, "variances of the first pre-activations are not posit"),
         (torch.zeros(2, 2), 1, 1.0, "variances of the first pre-activations are not positive"),
+        (1e30 * torch.ones(2, 2), 1, 1.0, "are not positive, or not finite; give .* finite inputs"),
     ],
 )
 def test_kernels_that_are_not_defined_are_refused(x, hidden_layers, variance, message):

@@ -37,6 +37,16 @@ def test_copies_repeat_the_masks_from_the_first_on():
     assert torch.equal(pickle.loads(pickle.dumps(layer))(x), first)
 
 
+def test_masks_go_on_from_a_saved_state():
+    layer, x = dropout(), torch.ones(64)
+    first = layer(x)
+    state, second = layer.state_dict(), layer(x)
+    again = dropout()
+    again.load_state_dict(state)
+    assert torch.equal(again(x), second)
+    assert not torch.equal(first, second)
+
+
 @pytest.mark.parametrize("p", [-0.1, 1.0])
 def test_what_is_no_probability_is_refused(p):
     with pytest.raises(ValueError, match=r"p: .* is not a probability"):

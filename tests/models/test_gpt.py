@@ -95,6 +95,12 @@ def test_nanogpt_initialisation():
             assert parameter.std().item() == pytest.approx(std, rel=0.06)
 
 
+def test_under_other_schemes_embeddings_are_drawn_as_pytorch_draws_them():
+    model = gpt(50, 1, 2, 64, 32, init="pytorch")
+    for embedding in (model.token_embedding, model.position_embedding):
+        assert embedding.weight.std().item() == pytest.approx(1, rel=0.06)
+
+
 def test_tied_weights_stay_one_parameter():
     model = gpt()
     assert model.readout.weight is model.token_embedding.weight
@@ -104,7 +110,10 @@ def test_tied_weights_stay_one_parameter():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_layer": 0}, "n_layer: 0; it must be a whole number of at least 1"),
+        *(
+            ({size: 0}, f"{size}: 0; it must be a whole number of at least 1")
+            for size in ("vocabulary", "n_layer", "n_head", "n_embd", "block_size")
+        ),
         ({"n_head": 3}, "3 heads do not divide n_embd = 8"),
         ({"init": "nanogtp"}, "did you mean 'nanogpt'"),
         ({"outputs": "last"}, "'last' is unknown"),

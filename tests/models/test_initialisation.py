@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from feature_alignment.models.initialisation import draw_normal, new_conv2d, new_linear
+from feature_alignment.models.initialisation import SCHEMES, draw_normal, new_conv2d, new_linear
 
 
 def draw(scheme, d=400, k=500, seed=0, bias=True, dtype=torch.float64):
@@ -39,10 +39,11 @@ def test_kaiming_without_biases_has_the_same_weights():
     assert not layer.bias.any()
 
 
-def test_every_precision_starts_from_the_same_numbers():
-    assert torch.equal(
-        draw("kaiming", dtype=torch.float32).weight, draw("kaiming").weight.to(torch.float32)
-    )
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_precision_starts_from_the_same_numbers_drawn_in_double(scheme):
+    single, double = draw(scheme, dtype=torch.float32).weight, draw(scheme).weight
+    assert torch.equal(single, double.to(torch.float32))
+    assert not torch.equal(single.double(), double)
 
 
 def test_unknown_scheme_is_named():

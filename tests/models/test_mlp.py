@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from feature_alignment.models.mlp import MLP
+from feature_alignment.models.mlp import MLP, sequential_mlp, small_cnn
 
 
 def make(activation="relu", bias=True, seed=0, widths=(6, 5), output_dim=2, **options):
@@ -67,6 +67,20 @@ def test_without_biases_no_layer_has_one():
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         make(**options)
+
+
+def test_the_networks_of_the_earlier_version_are_their_layers():
+    generator = torch.Generator().manual_seed(0)
+    cnn = small_cnn(32, 3, 2, 10, generator, "lecun")
+    kinds = ["Conv2d", "ReLU", "AvgPool2d"] * 4 + ["Flatten", "Linear", "ReLU"] * 2 + ["Linear"]
+    assert [type(layer).__name__ for layer in cnn] == kinds
+    sizes = [(2, 3, 3, 3), (4, 2, 3, 3), (8, 4, 3, 3), (16, 8, 3, 3), (16, 64), (16, 16), (10, 16)]
+    assert [tuple(p.shape) for p in cnn.parameters() if p.ndim > 1] == sizes
+    assert cnn(torch.ones(2, 3, 32, 32)).shape == (2, 10)
+    mlp = sequential_mlp(12, [7, 6], 3, generator, "lecun")
+    kinds = ["Flatten", "Linear", "ReLU", "Linear", "ReLU", "Linear"]
+    assert [type(layer).__name__ for layer in mlp] == kinds
+    assert mlp(torch.ones(2, 3, 2, 2)).shape == (2, 3)
 
 
 def test_preactivations_are_what_the_layers_give():

@@ -12,6 +12,17 @@ def build(name):
     if name == "mlp":
         network = sequential_mlp(12, [7, 6], 3, generator, "lecun")
         x = torch.randn(5, 12, generator=generator)
+    elif name == "strided":
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(2, 3, 3, stride=2, padding=1, dilation=2),
+            nn.ReLU(),
+            nn.Conv2d(3, 4, 2, stride=(1, 2), dilation=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(4 * 4 * 2, 3),
+        )
+        x = torch.randn(5, 2, 13, 13, generator=generator)
     else:
         network = small_cnn(16, 2, 2, 3, generator, "lecun")
         x = torch.randn(5, 2, 16, 16, generator=generator)
@@ -42,7 +53,7 @@ def composed(update):
 
 
 @pytest.mark.parametrize("mode", ["linearised", "factorised"])
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "strided"])
 def test_outputs_are_the_first_order_expansion(name, mode):
     network, x = build(name)
     model = TangentModel(network, mode)
@@ -85,8 +96,9 @@ def test_what_is_not_supported_is_refused():
         TangentModel(nn.Sequential(nn.Linear(2, 1, bias=False)), "factorised")
     with pytest.raises(ValueError, match="convolutions with groups"):
         TangentModel(nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)), "factorised")
-    with pytest.raises(ValueError, match="side: 8; four pools need"):
-        small_cnn(8, 1, 2, 10, torch.Generator(), "lecun")
+    for side in (8, 15):
+        with pytest.raises(ValueError, match=f"side: {side}; four pools need"):
+            small_cnn(side, 1, 2, 10, torch.Generator(), "lecun")
 
 
 def test_a_layer_that_is_used_twice_is_refused():
@@ -105,6 +117,15 @@ def test_signals_of_the_beginning_serve_every_later_moment(mode):
     randomise(model)
     assert torch.equal(model.from_signals(signals), model(x))
     assert not torch.equal(model(x), network(x))
+
+
+@pytest.mark.parametrize("mode", ["linearised", "factorised"])
+def test_deviations_stay_what_they_were(mode):
+    model = TangentModel(build("mlp")[0], mode)
+    deviations = model.deviations()
+    randomise(model)
+    assert not any(deviation.any() for deviation in deviations.values())
+    assert all(deviation.any() for deviation in model.deviations().values())
 
 
 def test_inputs_stay_where_a_relu_works_in_place():

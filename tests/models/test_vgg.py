@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from feature_alignment.models.vgg import PLANS, VGG
+from feature_alignment.models.vgg import PLANS, VGG, SeededDropout
 
 
 def vgg(depth=11, base_width=2, output_dim=3, seed=0, **options):
@@ -71,6 +71,7 @@ def test_without_biases_the_network_is_positively_homogeneous():
 def test_dropout_of_the_two_hidden_head_acts_in_training_only():
     model, x = vgg(head="two_hidden", init="kaiming"), images()
     assert not torch.equal(model(x), model(x))
+    assert [m.p for m in model.head if isinstance(m, SeededDropout)] == [0.5, 0.5]
     model.eval()
     assert torch.equal(model(x), model(x))
 
