@@ -13,6 +13,7 @@ from feature_alignment.__main__ import main
 from feature_alignment.errors import UserError
 from feature_alignment.instrument import checkpoints
 from feature_alignment.instrument.checkpoints import find_checkpoints, load_parameters
+from feature_alignment.training.probes import Measurement, Row
 
 MODULE = """
 import torch
@@ -28,6 +29,16 @@ def wider():
 def batch():
     x = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
     return x, (x[:, 0] > 0).long()
+
+def named():
+    x, y = batch()
+    return {"input": x, "labels": y}
+
+def alone():
+    return batch()[0]
+
+def array():
+    return batch()[0].numpy()
 
 def few():
     return torch.ones(10, 4), torch.arange(2)
@@ -119,6 +130,31 @@ def test_the_output_may_be_given_by_its_position(study, position):
     measure(out="plain")
     measure("--output", position, model="pair")
     assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("plain/metrics.csv"))
+
+
+def test_samples_may_have_names_or_no_labels(study):
+    for data in ("batch", "named", "alone", "array"):
+        measure("--measure", "kernel", data=data, out=data)
+    batch, named, alone, array = (
+        pd.read_csv(f"{data}/metrics.csv") for data in ("batch", "named", "alone", "array")
+    )
+    pd.testing.assert_frame_equal(named, batch)
+    shared = batch[batch["metric"].isin(alone["metric"])].reset_index(drop=True)
+    assert "label_alignment" in set(batch["metric"]) - set(shared["metric"])
+    pd.testing.assert_frame_equal(alone, shared)
+    pd.testing.assert_frame_equal(array, alone)
+
+
+def test_kernels_may_be_of_some_parameters(study, tmp_path):
+    for only in ("trainable", "0"):
+        measure("--only", only, "--measure", "kernel", out=only)
+    model, (x, y) = study.build(), study.batch()
+    checkpoints.load_parameters(model, tmp_path / "ckpt" / "step_10.pt")
+    for only in ("trainable", "0"):
+        frame = pd.read_csv(f"{only}/metrics.csv").query("step == 10 and layer == 'all'")
+        expected = fa.tangent_kernel(model, x, only=None if only == "trainable" else [only])
+        found = frame.set_index("metric")["value"]["label_alignment"]
+        assert found == pytest.approx(expected.alignment(y))
 
 
 def test_what_holds_samples_and_what_they_are_called_may_be_given(study):
@@ -285,6 +321,31 @@ def test_a_checkpoint_that_comes_later_stands_in_its_place(study, tmp_path):
     (tmp_path / "step_5.pt").rename("ckpt/step_5.pt")
     measure()
     assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("whole/metrics.csv"))
+
+
+def test_a_checkpoint_that_was_away_is_still_known(study, tmp_path):
+    measure()
+    (tmp_path / "ckpt" / "step_5.pt").unlink()
+    measure()
+    torch.save(torch.load("ckpt/step_10.pt"), "ckpt/step_5.pt")
+    with pytest.raises(SystemExit, match="the record of another ckpt/step_5"):
+        measure()
+
+
+def test_the_page_tells_first_last_least_and_most(tmp_path):
+    values = iter([3.0, 1.0, 4.0, 2.0])
+
+    def probe(step, model):
+        return Measurement([Row("None", "train", "mine", next(values))])
+
+    monitor = fa.Monitor(nn.Linear(3, 2), torch.ones(4, 3), measure=[probe])
+    for _ in range(3):
+        monitor.step()
+    monitor.save(tmp_path)
+    main(["report", str(tmp_path)])
+    page = (tmp_path / "report.html").read_text()
+    cells = "".join(f'<td class="number">{value}</td>' for value in (3, 2, 1, 4))
+    assert f"<td>None</td><td>train</td>{cells}" in page
 
 
 def test_labels_may_have_an_index(study):

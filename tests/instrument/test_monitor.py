@@ -142,6 +142,56 @@ def test_a_record_goes_on_where_it_was(data, tmp_path, folder):
     assert monitor.frame().equals(whole.frame())
 
 
+def test_all_of_a_record_goes_on(data, tmp_path):
+    def probe(step, model):
+        return Measurement(arrays={"steps": np.full(2, step)}, problems=[f"so at {step}"])
+
+    model = network()
+    monitor = fa.Monitor(model, *data, measure=[probe])
+    monitor.step()
+    monitor.measure(1)  # again: nothing
+    assert monitor.problems == [(0, "so at 0"), (1, "so at 1")]
+    assert monitor.seconds > 0
+    monitor.save(tmp_path)
+    again = fa.Monitor(model, *data, measure=[probe], state=tmp_path)
+    assert again.problems == monitor.problems
+    assert again.seconds == monitor.seconds
+    again.step()
+    found = {name: array.tolist() for name, array in again.arrays.items()}
+    assert found == {f"steps/step{step}": [step, step] for step in range(3)}
+
+
+def test_gaps_of_a_path_are_told_once_however_often_it_is_resumed(data):
+    model = network()
+    options = {"measure": "path", "every": 4}
+    monitor = fa.Monitor(model, *data, **options)
+    for step in (1, 3, 4, 8):
+        state = monitor.state_dict()
+        monitor = fa.Monitor(model, *data, **options, state=state)
+        monitor.step(step)
+    ((at, problem),) = monitor.problems
+    assert at == 4
+    assert problem.startswith("the path is too short")
+
+
+def test_an_earlier_record_without_the_weights_goes_on(data):
+    model = network()
+    state = fa.Monitor(model, *data, measure=[]).state_dict()
+    del state["weights"]
+    monitor = fa.Monitor(model, *data, measure=[], state=state)
+    monitor.step()
+    assert monitor.problems == []
+
+
+@pytest.mark.parametrize("around", [lambda: torch.autocast("cpu"), torch.inference_mode])
+def test_what_is_around_a_measurement_does_not_change_it(data, around):
+    model, loss = network(), nn.functional.cross_entropy
+    expected = fa.Monitor(model, *data, loss=loss).frame()
+    with around():
+        found = fa.Monitor(model, *data, loss=loss).frame()
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("steps", "times"), [((None, None), 1), ((3, 4), 0), ((7, 8), 0), ((5, 6), 1)]
 )
@@ -176,9 +226,10 @@ def test_what_goes_wrong_later_is_kept_and_training_goes_on(data, caplog):
     assert set(monitor.frame()["step"]) == {0}
 
 
-def test_what_goes_wrong_at_first_is_raised(data):
+@pytest.mark.parametrize("first", [0, 5])
+def test_what_goes_wrong_at_first_is_raised(data, first):
     with pytest.raises(ValueError, match="draws random numbers"):
-        fa.Monitor(nn.Sequential(nn.Flatten(), Noisy(), nn.Linear(36, 2)), *data)
+        fa.Monitor(nn.Sequential(nn.Flatten(), Noisy(), nn.Linear(36, 2)), *data, first=first)
 
 
 class Noisy(nn.Module):
@@ -569,6 +620,7 @@ def test_geometric_steps_are_those_of_the_papers(data):
     monitor = fa.Monitor(network(), *data, measure=["features"], every="geometric")
     due = [step for step in range(1, 14) if monitor.step()]
     assert due == [5, 6, 7, 8, 10, 11, 13]
+    assert [monitor.step(step) for step in (20_000, 20_001, 10**8)] == [True, False, True]
 
 
 def test_the_picture_leaves_the_settings_of_matplotlib(data):
@@ -821,6 +873,19 @@ def test_of_many_layers_the_first_and_the_last_by_depth_are_named():
     (legend,) = draw_record(pd.DataFrame(rows)).legends
     assert [text.get_text() for text in legend.get_texts()] == ["all", "0.linear", "13.linear"]
     assert legend.get_title().get_text().startswith("15 layers")
+
+
+def test_axes_have_room_for_what_is_not_usual():
+    rows = [
+        {"step": step, "layer": "all", "split": "train", "metric": metric, "value": value}
+        for metric, values in {"largest_eigenvalue": (2.0, 0.0), "nfc": (0.5, -0.3)}.items()
+        for step, value in enumerate(values)
+    ]
+    eigenvalue, nfc = draw_record(pd.DataFrame(rows)).axes
+    assert eigenvalue.get_yscale() == "linear"
+    assert nfc.get_ylim() == (-0.3, 1.02)
+    rows[1]["value"] = 1.0
+    assert draw_record(pd.DataFrame(rows)).axes[0].get_yscale() == "log"
 
 
 def test_names_are_not_taken_for_mathematics():
@@ -1119,7 +1184,7 @@ def test_a_record_without_a_first_kernel_has_no_change_of_it(data):
     assert "kernel_change" not in set(resumed.frame().query("step == 13")["metric"])
 
 
-@pytest.mark.parametrize("kind", [np.uint16, np.int64])
+@pytest.mark.parametrize("kind", [np.uint16, np.int64, ">i8"])
 def test_labels_of_tokens_may_be_of_any_integer_type(kind):
     torch.manual_seed(0)
     model, tokens = nn.Embedding(7, 7), torch.randint(7, (5, 3))
