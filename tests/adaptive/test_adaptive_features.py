@@ -301,6 +301,16 @@ def test_outputs_of_any_shape_are_predicted_sample_by_sample(shape):
     np.testing.assert_allclose(model.predict(x), y[:, 0], atol=1e-9)
 
 
+@pytest.mark.parametrize("structure", ["layers", "diagonal", "none"])
+def test_targets_that_the_network_meets_already_need_no_features(structure):
+    network, x, _ = problem()
+    y = network(x).detach()
+    model = AdaptiveTangentFeatures(network, structure=structure).fit(x, y)
+    np.testing.assert_allclose(model.predict(x), y, rtol=1e-12)
+    assert model.converged_
+    assert model.objective_ == pytest.approx(0, abs=1e-20)
+
+
 def test_targets_that_cannot_be_interpolated_are_refused():
     network, x, y = problem()
     with pytest.raises(ValueError, match="are linearly dependent"):
@@ -550,6 +560,27 @@ def test_a_network_is_built_from_the_width_of_the_data():
     for wrong in ("mlp", lambda *sizes: sizes):
         with pytest.raises(ValueError, match=r"network: .*; give a module, or a function"):
             AdaptiveTangentFeatures(wrong).fit(x, y)
+
+
+def test_the_default_network_has_512_rectified_units_of_he_s_size():
+    x, y = data(mlp())
+    network = AdaptiveTangentFeatures(structure="none").fit(x, y).network_
+    assert [tuple(layer.weight.shape) for layer in network.layers] == [(512, 3), (2, 512)]
+    assert network.activation == "relu"
+    assert network.layers[1].weight.std().item() == pytest.approx((2 / 512) ** 0.5, rel=0.1)
+
+
+def test_other_seeds_begin_restarts_elsewhere(monkeypatch):
+    def recorded(*problem, minimise=adaptive_features.minimise_penalty):
+        starts.extend(problem[4:])
+        return minimise(*problem)
+
+    starts, (network, x, y) = [], problem()
+    monkeypatch.setattr(adaptive_features, "minimise_penalty", recorded)
+    for seed in (0, 1):
+        AdaptiveTangentFeatures(network, structure="none", starts=2, seed=seed).fit(x, y)
+    first, second = starts
+    assert abs(inner(first.direction, second.direction)) < 0.9
 
 
 def test_what_the_network_becomes_later_does_not_change_predictions():

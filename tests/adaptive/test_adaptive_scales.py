@@ -36,6 +36,14 @@ def test_scales_attain_the_effective_joint_penalty_found_by_search(first, second
     np.testing.assert_allclose(found.first * found.second, scale, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", CLOSED)
+def test_either_side_may_be_held_fixed(name):
+    found = adaptive_scales(rigid_penalty, CLOSED[name], D)
+    other = adaptive_scales(CLOSED[name], rigid_penalty, D)
+    np.testing.assert_array_equal(found.first, np.ones_like(D))
+    np.testing.assert_array_equal(found.second, other.first)
+
+
 def test_a_penalty_without_closed_form_is_searched():
     d = np.array([0.5, 4.0])
     found = adaptive_scales(PowerPenalty(3), PowerPenalty(1.5), d)

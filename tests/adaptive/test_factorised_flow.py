@@ -55,7 +55,9 @@ def test_small_steps_of_gradient_descent_follow_the_flow(problem):
     ("features", "targets", "message"),
     [
         ([np.full((3, 2, 4), np.nan)], np.ones(3), "must be finite"),
+        ([np.ones((3, 2, 4))], np.array([1, np.nan, 1]), "must be finite"),
         ([np.ones((3, 2, 4))], np.ones(1), "give one for each"),
+        ([np.ones((3, 2, 4))], np.ones((3, 1)), r"of shape \(3, 1\) for features of 3 samples"),
         ([], np.ones(3), "features: there are none"),
     ],
 )
