@@ -323,6 +323,14 @@ def test_a_checkpoint_that_comes_later_stands_in_its_place(study, tmp_path):
     assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("whole/metrics.csv"))
 
 
+def test_kernel_and_features_are_measured_from_the_least_step_on(study, tmp_path):
+    measure(pattern="ckpt/step_[15]*.pt")  # of which step_10.pt is the first by name
+    frame = pd.read_csv("out/metrics.csv")
+    assert {"effective_rank", "nfc"} <= set(frame["metric"])
+    assert (frame.query("metric == 'weight_change' and step == 5")["value"] == 0).all()
+    assert (frame.query("metric == 'weight_change' and step == 10")["value"] > 0).all()
+
+
 def test_a_checkpoint_that_was_away_is_still_known(study, tmp_path):
     measure()
     (tmp_path / "ckpt" / "step_5.pt").unlink()

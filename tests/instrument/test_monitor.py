@@ -1,5 +1,6 @@
 import copy
 import functools
+import operator
 import pickle
 import random
 import sys
@@ -18,6 +19,7 @@ from emulated_gpu import GPU
 from feature_alignment.errors import UserError
 from feature_alignment.instrument import MEASURES
 from feature_alignment.instrument.pictures import draw_record
+from feature_alignment.training.errors import GradientsNotFiniteError
 from feature_alignment.training.probes import COLUMNS, Measurement, Recorder, Row
 from toys import Toy
 
@@ -670,6 +672,27 @@ def test_the_loss_is_of_outputs_in_the_models_own_shape():
     assert monitor.frame()["value"].item() == pytest.approx(expected)
 
 
+def test_a_loss_may_have_an_axis(data):
+    loss = nn.functional.cross_entropy
+    monitor = fa.Monitor(network(), *data, measure=(), loss=lambda f, y: loss(f, y)[None])
+    expected = loss(network().eval()(data[0]), data[1]).item()
+    assert monitor.frame()["value"].item() == pytest.approx(expected)
+
+
+def test_a_gradient_that_is_not_finite_at_first_is_raised():
+    class Root(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).square().sum(1, keepdim=True).sqrt()
+
+    model = Root(3, 2, bias=False)
+    with pytest.raises(GradientsNotFiniteError):
+        fa.Monitor(model, torch.zeros(4, 3), measure="kernel")
+    monitor = fa.Monitor(model, torch.ones(4, 3), measure="kernel")
+    nn.init.zeros_(model.weight)
+    monitor.step()
+    assert monitor.problems[-1][0] == 1
+
+
 def test_a_loss_that_pytorch_would_broadcast_is_refused():
     x, y = torch.randn(5, 3), torch.randn(5)
     with pytest.raises(UserError, match=r"loss: outputs of shape \(5, 1\) and y of shape \(5,\)"):
@@ -1211,6 +1234,10 @@ def test_a_single_output_has_no_classes():
         (
             {"loss": functools.partial(nn.functional.cross_entropy, label_smoothing=0.5)},
             {"loss": functools.partial(nn.functional.cross_entropy)},
+        ),
+        (
+            {"output": functools.partial(operator.mul, 1.0)},
+            {"output": functools.partial(operator.mul, 2.0)},
         ),
         (
             {"output": functools.partial(torch.mul, other=1.0)},
