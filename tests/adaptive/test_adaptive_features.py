@@ -658,12 +658,19 @@ def hooked():
     return layer
 
 
+def hooked_before():
+    layer = nn.Linear(3, 8)
+    layer.register_forward_pre_hook(lambda module, given: (2 * given[0],))
+    return layer
+
+
 @pytest.mark.parametrize(
     "layer",
     [
         lambda: Doubled(3, 8),
         lambda: Gain(3, 8),
         hooked,
+        hooked_before,
         lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 8)),
     ],
 )
