@@ -13,6 +13,7 @@ from feature_alignment.__main__ import main
 from feature_alignment.errors import UserError
 from feature_alignment.instrument import checkpoints
 from feature_alignment.instrument.checkpoints import find_checkpoints, load_parameters
+from feature_alignment.instrument.record_page import record_page
 from feature_alignment.training.probes import Measurement, Row
 
 MODULE = """
@@ -283,6 +284,14 @@ def test_no_page_is_made_of_a_damaged_record(study, tmp_path, name, content, mes
     with pytest.raises(SystemExit, match=message):
         main(["report", "out"])
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_metrics_may_have_numbers_as_names(tmp_path):
+    def probe(step, model):
+        return Measurement([Row("all", "train", "007", 0.5)])
+
+    fa.Monitor(nn.Linear(3, 2), torch.ones(4, 3), measure=[probe]).save(tmp_path)
+    assert "007" in record_page(tmp_path)
 
 
 EDITED = [{"seconds": None}, {"seconds": float("inf")}, {"problems": 3}, {"problems": ["x"]}]

@@ -163,6 +163,18 @@ def test_all_of_a_record_goes_on(data, tmp_path):
     assert found == {f"steps/step{step}": [step, step] for step in range(3)}
 
 
+@pytest.mark.parametrize(("step", "problems"), [(1, 0), (2, 1)])
+def test_one_update_that_is_measured_but_not_told_leaves_no_gap(step, problems):
+    model = nn.Linear(3, 2)
+    monitor = fa.Monitor(model, torch.ones(5, 3), measure="path")
+    with torch.no_grad():
+        model.weight.add_(1)
+    monitor.measure(step)
+    assert len(monitor.problems) == problems
+    frame = monitor.frame().query("metric == 'path_length'")
+    assert frame["value"].iloc[-1] == pytest.approx(6**0.5)
+
+
 def test_gaps_of_a_path_are_told_once_however_often_it_is_resumed(data):
     model = network()
     options = {"measure": "path", "every": 4}

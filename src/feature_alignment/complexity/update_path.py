@@ -185,7 +185,7 @@ class PathProbe:
 
     def after_update(self, step: int, model: nn.Module) -> None:
         """Add update `step`."""
-        self._follow(step, model, 1)
+        self._follow(step, model)
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """The path up to `step`.
@@ -196,7 +196,7 @@ class PathProbe:
         if self._at is not None and step < self._at:
             what = f"the path at step {step} is not known once later updates have been reported"
             return Measurement(problems=[what])
-        self._follow(step, model, 0)
+        self._follow(step, model)
         self._path.refresh(model)
         values = {"path_length": self._path.length, "path_complexity": self._path.complexity}
         problems = []
@@ -224,8 +224,8 @@ class PathProbe:
         self._at, self._gaps, self._gaps_told = state["at"], state["gaps"], state["gaps_told"]
         self._path.load_state_dict(state["path"])
 
-    def _follow(self, step: int, model: nn.Module, updates: int) -> None:
-        self._gaps |= self._at is not None and step > self._at + updates
+    def _follow(self, step: int, model: nn.Module) -> None:
+        self._gaps |= self._at is not None and step > self._at + 1
         self._at = step
         self._path.add(model)
 

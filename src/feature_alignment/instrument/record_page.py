@@ -48,7 +48,7 @@ def record_page(folder: Path) -> str:
         raise UserError(f"{folder / METRICS}: is not the table that {ABOUT} tells of; {_CURE}.")
     frame = pd.read_csv(
         io.StringIO(text),
-        dtype={"layer": str, "split": str, "value": float},
+        dtype={"layer": str, "split": str, "metric": str, "value": float},
         keep_default_na=False,
     )
     if frame.empty:
