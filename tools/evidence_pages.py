@@ -127,8 +127,8 @@ def weak(verdicts: pd.DataFrame) -> str:
     far = ((near["ours"] - near["paper_value"]).abs() > NEAR * scale).sum()
     return (
         f"\nOf {len(near)} numbers that are reproduced by being near (others keep a bound), {far} "
-        "are more than 10 % from the paper's, which are single networks', but within two standard "
-        "errors. "
+        "are more than 10 % (of the number, or of its distance from 1) from the paper's, which are "
+        "single networks', but within two standard errors. "
         f"{len(means)} verdicts are judged by a mean: {one} of them rest on one network, or on one "
         f"statistic of several networks, and in {close} more the deciding value is within one "
         "standard error of its bound, or of where *partly* ends (marked *close* in the list of all "
