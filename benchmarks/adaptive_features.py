@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 import resource
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from measuring import made_with
 from torch import nn
 
 from feature_alignment.adaptive.adaptive_features import AdaptiveTangentFeatures
@@ -75,8 +75,7 @@ def _measure(folder: str, threads: int, case: dict[str, Any]) -> dict[str, Any]:
         "threads": threads,
         "load": round(os.getloadavg()[0], 1),
         "torch": torch.__version__,
-        "python": platform.python_version(),
-        "processor": platform.machine(),
+        **made_with(),
     }
 
 

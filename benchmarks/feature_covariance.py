@@ -32,7 +32,6 @@ Run from the root of the checkout:
 
 import argparse
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -41,6 +40,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from floor import product_rate
+from measuring import made_with
 
 from feature_alignment.determinism import configure, torch_stream
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
@@ -129,8 +129,7 @@ def main() -> None:
     table["threads"] = options.threads
     table["load"] = round(os.getloadavg()[0], 1)
     table["torch"] = torch.__version__
-    table["python"] = platform.python_version()
-    table["processor"] = platform.machine()
+    table = table.assign(**made_with())
     table.to_csv(options.output, index=False)
     print(table.to_string(index=False))
 

@@ -1,6 +1,9 @@
 """Measuring functions of the benchmarks, without PyTorch: another environment uses them, too."""
 
 import multiprocessing
+import platform
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -10,6 +13,18 @@ from typing import Any
 
 # What the scripts import, so that it is imported once and not in every process.
 _PRELOADED = ["torch", "pandas", "matplotlib.pyplot"]
+
+
+def made_with() -> dict[str, str]:
+    """Columns of a table: the version of Python, the processor's name, and the commit."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=8"]
+    commit = subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+    return {
+        "python": platform.python_version(),
+        "processor": found[1] if found else platform.machine(),
+        "commit": commit or "unknown",
+    }
 
 
 def peak_memory() -> int:

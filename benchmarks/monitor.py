@@ -5,7 +5,6 @@
 Run it on an idle machine. Times are CPU seconds on one thread, medians over repetitions.
 """
 
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from measuring import made_with
 from torch import nn
 
 import feature_alignment as fa
@@ -87,7 +87,7 @@ def main() -> None:
                     }
                 )
                 print(rows[-1], flush=True)
-    table = pd.DataFrame(rows).assign(torch=torch.__version__, processor=platform.machine())
+    table = pd.DataFrame(rows).assign(torch=torch.__version__, **made_with())
     table.to_csv(Path(__file__).with_suffix(".csv"), index=False, float_format="%.4g")
 
 

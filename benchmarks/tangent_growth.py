@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from measuring import in_new_process, measured
+from measuring import in_new_process, made_with, measured
 from networks import gpt, mlp, perturbed, vgg
 from torch import nn
 
@@ -112,7 +112,7 @@ def main() -> None:
                 row["load"] = round(os.getloadavg()[0], 1)
                 rows.append(row | in_new_process(measure, model, sizes))
                 print(rows[-1], flush=True)
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows).assign(torch=torch.__version__, **made_with())
     table.to_csv(options.output / "tangent_growth.csv", index=False)
     draw(table, options.output / "tangent_growth.png")
 

@@ -9,13 +9,13 @@ Run from the root of the checkout:
 """
 
 import argparse
-import platform
 import statistics
 import time
 from pathlib import Path
 
 import pandas as pd
 import torch
+from measuring import made_with
 from torch import nn
 
 from feature_alignment.determinism import configure, torch_stream
@@ -72,8 +72,7 @@ def main() -> None:
                     "speed_over_plain": round(median["plain"] / median[mode], 2),
                     "threads": options.threads,
                     "torch": torch.__version__,
-                    "python": platform.python_version(),
-                    "processor": platform.machine(),
+                    **made_with(),
                 }
             )
             print(rows[-1], flush=True)

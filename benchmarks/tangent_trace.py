@@ -12,7 +12,6 @@ Run from the root of the checkout:
 
 import argparse
 import os
-import platform
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from floor import run_passes
-from measuring import cpu_seconds
+from measuring import cpu_seconds, made_with
 from torch import nn
 
 from feature_alignment.determinism import configure, torch_stream
@@ -99,8 +98,7 @@ def main() -> None:
                 "threads": options.threads,
                 "load": round(os.getloadavg()[0], 1),
                 "torch": torch.__version__,
-                "python": platform.python_version(),
-                "processor": platform.machine(),
+                **made_with(),
             }
         )
         print(rows[-1], flush=True)

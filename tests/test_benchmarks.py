@@ -212,6 +212,7 @@ def test_growth_is_tabled_and_drawn_and_blocks_are_seen(script, monkeypatch, tmp
     monkeypatch.setattr(module, "FIRST", first)
     run(module, monkeypatch, "--output", tmp_path, "--models", "GPT", "MLP")
     table = pd.read_csv(tmp_path / "tangent_growth.csv")
+    assert {"torch", "python", "processor", "commit"} <= set(table)
     assert list(table["value"]) == [4, 8, 16, 32, 64, 2, 4, 8, 16, 32, 1, 2, 4, 8, 16]
     assert (table["blocks"] == 1).all()
     assert (tmp_path / "tangent_growth.png").stat().st_size > 10_000

@@ -6,8 +6,9 @@ rule article:
         f"results/{PLAN.name}/logs/article.log",
     localrule: True
     params:
+        python=sys.executable,
         tool=ROOT / "tools" / "article.py",
     message:
         "Typesetting article/article.pdf"
-    run:
-        shell("{sys.executable:q} {params.tool:q} 2>&1 | tee {log:q}")
+    shell:
+        "{params.python:q} {params.tool:q} 2>&1 | tee {log:q}"

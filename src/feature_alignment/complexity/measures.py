@@ -80,6 +80,9 @@ def spectral_product(weights: Matrices) -> float:
 
     Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498.
 
+    Raises:
+        ValueError: if there are no matrices, or one has entries that are not finite.
+
     Example:
         >>> round(spectral_product([torch.diag(torch.tensor([3.0, 1.0])), 2 * torch.eye(2)]), 4)
         6.0
@@ -92,6 +95,9 @@ def frobenius_product(weights: Matrices) -> float:
 
     Source: Neyshabur et al. 2015, arXiv:1503.00036; Golowich et al. 2018, arXiv:1712.06541.
 
+    Raises:
+        ValueError: if there are no matrices, or one has entries that are not finite.
+
     Example:
         >>> frobenius_product([torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]])])
         10.0
@@ -103,6 +109,9 @@ def l1_infinity_product(weights: Matrices) -> float:
     """Product over layers of the largest ℓ1 norm of a unit's incoming weights, Π_i ‖W_i‖_{1,∞}.
 
     Source: Bartlett and Mendelson 2002, JMLR 3:463.
+
+    Raises:
+        ValueError: if there are no matrices, or one has entries that are not finite.
 
     Example:
         >>> u, v = torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.tensor([[2.0, 3.0]])

@@ -167,6 +167,9 @@ class PathProbe:
         split: value of the column `split`.
         only: the parameters that count, in the kernel and in its updates.
         options: `memory_budget`, `inputs` and `output` of `tangent_trace`.
+
+    Raises:
+        ValueError: as `tangent_trace`, or if `only` selects no parameter.
     """
 
     def __init__(
