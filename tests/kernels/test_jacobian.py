@@ -96,6 +96,14 @@ def test_names_left_out_of_a_direction_stand_for_zero():
     torch.testing.assert_close(Jacobian(model, x).times(bias), expected)
 
 
+def test_parameters_without_entries_may_be_in_a_direction():
+    model = Toy(lambda m, x: m.layer(x), layer=linear())
+    model.empty = nn.Parameter(torch.ones(0, 3))
+    direction = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    x = draw(5, 3)
+    torch.testing.assert_close(Jacobian(model, x).times(direction), (x.sum(1) + 1).expand(2, 5).T)
+
+
 def test_parameters_that_the_outputs_do_not_depend_on_change_nothing():
     model, x = unused(), draw(5, 3)
     assert not Jacobian(model, x).times({"spare.bias": torch.ones(2).double()}).any()
@@ -136,6 +144,16 @@ def test_the_result_repeats_and_its_sign_does_not_depend_on_the_first_vector():
         torch.testing.assert_close(v, other.directions[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1, 1e4])
+def test_residuals_of_many_samples_are_relative_to_the_largest_value(scale):
+    model, x = mlp(), draw(100, 4)
+    with torch.no_grad():
+        model.layers[2].weight.mul_(scale)
+    found = top_singular_directions(model, x, 4, stream(0, "lanczos"))
+    exact = torch.linalg.eigvalsh(tangent_kernel(model, x).total).flip(0)[:4].numpy()
+    np.testing.assert_allclose(found.values**2 / exact[0], exact / exact[0], atol=1e-10)
+
+
 def test_single_precision_is_enough_for_the_leading_directions():
     exact = top_singular_directions(mlp(), draw(8, 4), 3, stream(0, "lanczos"))
     model = mlp(torch.float32)
@@ -171,6 +189,15 @@ def test_single_precision_is_enough_for_the_leading_directions():
 def test_directions_that_cannot_be_found_are_refused(model, x, number, options, message):
     with pytest.raises(ValueError, match=message):
         top_singular_directions(model, x, number, stream(0, "lanczos"), **options)
+
+
+def test_products_are_as_precise_within_autocast():
+    jacobian, u = Jacobian(mlp(torch.float32), draw(5, 4).float()), draw(5, 3).float()
+    pulled = jacobian.transpose_times(u)
+    image = jacobian.times(pulled)
+    with torch.autocast("cpu"):
+        torch.testing.assert_close(jacobian.transpose_times(u), pulled)
+        torch.testing.assert_close(jacobian.times(pulled), image)
 
 
 def test_products_take_arrays_in_any_precision():
