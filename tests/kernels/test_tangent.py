@@ -52,6 +52,13 @@ def test_a_linear_models_kernel_is_the_inner_product_of_inputs():
     torch.testing.assert_close(tangent_kernel(model, x, x2).total, x @ x2.T + 1)
 
 
+def test_arrays_of_the_columns_are_taken_in_the_models_precision():
+    model, x, x2 = mlp().float(), inputs(4).numpy(), inputs(2, seed=1).numpy()
+    found = tangent_kernel(model, x, x2).total
+    expected = tangent_kernel(model, torch.tensor(x).float(), torch.tensor(x2).float()).total
+    torch.testing.assert_close(found, expected)
+
+
 def test_kernel_and_features_at_other_parameters_are_the_other_models():
     model, other, x = mlp(), mlp(seed=1), inputs(4)
     values = dict(other.named_parameters())

@@ -46,6 +46,16 @@ def test_progress_grows_to_one_and_counts_the_blocks():
         assert shares[-1] == pytest.approx(1)
 
 
+def test_two_sets_share_the_budget():
+    """Where it holds the gradients of one of them, but not of both."""
+    model, x, x2 = nn.Linear(10, 100).double(), *torch.randn(2, 8, 10).double()
+    shares, both = [], 8 * 2 * 8 * (10 + 100 * 100)  # bytes for the gradients of 16 samples
+    tangent_kernel(model, x, memory_budget=0.8 * both, progress=shares.append)
+    assert shares == [1]
+    tangent_kernel(model, x, x2, memory_budget=0.8 * both, progress=shares.append)
+    assert len(shares) > 2
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_budget_that_is_too_small_says_which_is_enough(n):
     held = "one sample" if n == 1 else "two samples"
@@ -58,6 +68,13 @@ def test_a_budget_that_is_too_small_says_which_is_enough(n):
     needed = refused(1000)
     assert refused(needed - 1) == needed
     tangent_kernel(network(), images(n), memory_budget=needed)
+
+
+def test_where_gradients_are_larger_than_passes_enough_is_an_eighth_more():
+    model, x = nn.Linear(10, 100).double(), torch.randn(3, 10).double()
+    with pytest.raises(ValueError, match=r"of two samples need \d+\.$") as told:
+        tangent_kernel(model, x, memory_budget=1000)
+    tangent_kernel(model, x, memory_budget=int(str(told.value).split()[-1].rstrip(".")))
 
 
 MEASURE = """

@@ -126,6 +126,8 @@ def test_memory_changes_nothing_and_float32_little():
     for samples in (1, 3):
         budget = samples * (plan.held_bytes + plan.passing_bytes)
         assert tangent_trace(model, x, budget) == pytest.approx(whole, rel=1e-12)
+    with pytest.raises(ValueError, match=f"need {plan.held_bytes + plan.passing_bytes}"):
+        tangent_trace(model, x, plan.held_bytes + plan.passing_bytes - 1)
     assert tangent_trace(model.float(), x.float()) == pytest.approx(whole, rel=1e-5)
 
 
