@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from feature_alignment.gradients.capture import (
     ReorderedSamplesError,
     backpropagate,
     collect_signals,
+    distinct_weights,
     leaf_gradients,
     one_hot_cotangents,
     random_sign_cotangents,
@@ -93,6 +96,14 @@ def test_signals_of_other_samples_are_noticed(recording, calls):
     signals[number] = signals[number].flip(0)
     with pytest.raises(ReorderedSamplesError, match=r"'twice\.\w+' does not meet the samples"):
         refuse_reordered_samples(recording, calls, signals)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [(torch.float32, 162), (torch.float16, 38)])
+def test_each_of_many_samples_has_a_weight_of_its_own(dtype, n):
+    found = SimpleNamespace(f=torch.zeros(n, 2), leaves={"w": torch.zeros(1, dtype=dtype)})
+    weights, _ = distinct_weights(found)
+    assert len(weights.unique()) == n
+    assert torch.equal(weights.to(dtype).to(weights), weights)
 
 
 def test_random_signs_are_orthonormal_on_average():

@@ -140,6 +140,20 @@ def test_samples_that_the_model_sorts_are_not_confused(explicit_kernel, assert_s
         caplog.clear()
 
 
+def test_gradients_one_by_one_are_held_for_every_output():
+    model = Toy(lambda m, x: in_order(x, m.layer), layer=linear(3, 40))
+    needed = 2 * 8 * 40 * (3 * 40 + 40)  # bytes, of two samples
+    with pytest.raises(ValueError, match=r"memory_budget: .* of two samples need") as told:
+        tangent_kernel(model, increasing()[[0, 1, 3, 2]], memory_budget=0.7 * needed)
+    assert int(str(told.value).split()[-1].rstrip(".")) > needed
+
+
+def test_what_the_graph_saves_counts_as_memory_of_a_pass():
+    few, many = (nn.Sequential(linear(3, 2), *[nn.Tanh()] * number) for number in (1, 101))
+    more = plan_capture(many, X).passing_bytes - plan_capture(few, X).passing_bytes
+    assert more == pytest.approx(100 * 2 * 8, rel=0.1)  # the tangents' numbers of one sample
+
+
 def test_every_output_is_watched_for_samples_in_another_order(
     explicit_kernel, assert_same_kernel, caplog
 ):
@@ -218,6 +232,7 @@ def test_gradients_that_the_model_stops_are_zero(explicit_kernel, assert_same_ke
     found = tangent_kernel(model, X)
     assert not found.layers["first"].any()
     assert_same_kernel(found, explicit_kernel(model, X), 1e-10)
+    assert not tangent_kernel(model, X, only=["first"]).total.any()
 
 
 def test_every_entry_of_the_outputs_is_an_output(explicit_kernel, assert_same_kernel):
@@ -360,6 +375,14 @@ def test_parameters_of_two_precisions_in_one_module(explicit_kernel, assert_same
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-6)
 
 
+def test_gradients_in_half_precision_are_summed_in_single():
+    model = Toy(lambda m, x: m.layer(x).float().sum(1), layer=linear().half())
+    x = torch.randn(4, 50, 3, generator=torch_stream(0, "data")).half()
+    sums = x.float().sum(1)
+    expected = torch.kron(sums @ sums.T + 50**2, torch.eye(2))
+    torch.testing.assert_close(tangent_kernel(model, x).total, expected, rtol=1e-5, atol=0)
+
+
 def test_a_selection_of_entries_may_change_with_the_parameters(explicit_kernel):
     model = held(lambda m, x: (x * F.relu(m.p)).sum(1), 3)
     model.p.data.abs_()
@@ -426,6 +449,22 @@ def test_a_single_pair_out_of_order_is_seen(explicit_kernel, assert_same_kernel,
     assert "one by one" in caplog.text
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gradients_may_all_have_one_sign(sign, caplog):
+    tangent_kernel(Toy(lambda m, x: sign * torch.tanh(m.layer(x)).sum(1), layer=linear()), X)
+    assert not caplog.text
+
+
+def test_many_samples_in_order_are_not_taken_for_others(caplog):
+    model, x = linear(1, 2), torch.linspace(-1, 1, 200, dtype=X.dtype)[:, None]
+    expected = torch.kron(x @ x.T + 1, torch.eye(2).double())
+    torch.testing.assert_close(tangent_kernel(model, x).total, expected)
+    half = Toy(lambda m, x: m.layer(x.half()).float(), layer=linear(1, 2).half())
+    found = tangent_kernel(half, x.float()).total
+    torch.testing.assert_close(found, expected.float(), rtol=0, atol=1e-2)
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("workspace", [1, 10**9])
 def test_the_steps_of_a_recurrence_are_one_use_without_a_copy(
     workspace, explicit_kernel, assert_same_kernel, monkeypatch
@@ -452,6 +491,15 @@ def test_the_steps_of_a_recurrence_are_one_use_without_a_copy(
     assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-12)
 
 
+def test_gradients_that_are_not_adjacent_in_memory_are_copied():
+    whole = torch.arange(72.0).view(2, 2, 6, 3)
+    first, second, third = whole.split(2, dim=2)
+    elsewhere = (whole + 100).split(2, dim=2)[1]
+    swapped = whole.as_strided(second.shape, (18, 36, 3, 1), second.storage_offset())
+    for other in (second, third, elsewhere, swapped):
+        assert torch.equal(joined_deltas([first, other]), torch.cat([first, other], dim=2))
+
+
 def test_complex_factors_are_conjugated(explicit_kernel, assert_same_kernel):
     def spectral(m, x):
         h = torch.fft.rfft(x, dim=1)
@@ -460,6 +508,29 @@ def test_complex_factors_are_conjugated(explicit_kernel, assert_same_kernel):
 
     model, x = held(spectral, 3, 3, 2), lengths(5, 4)
     x[0] = 0  # which shows no difference where the model is tried
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_parts_of_one_matrix_are_held_apart(explicit_kernel, assert_same_kernel):
+    def forward(m, x):
+        return m.head(torch.tanh(F.linear(x, m.p[:20])) * F.linear(x**2, m.p[20:]))
+
+    model, x = held(forward, 40, 20, head=linear(20, 2)), torch.randn(4, 20, dtype=X.dtype)
+    plan = plan_capture(model, x)
+    assert not plan.formed.union(plan.generic)
+    expected = explicit_kernel(model, x)
+    assert_same_kernel(tangent_kernel(model, x), expected, 1e-10)
+    traces = [gram.trace().item() for gram in expected.values()]
+    assert tangent_trace(model, x) == pytest.approx(sum(traces))
+
+
+@pytest.mark.parametrize("parts", [(slice(30), slice(10, None)), (slice(None), slice(20))])
+def test_overlapping_parts_of_one_matrix_are_added(parts, explicit_kernel, assert_same_kernel):
+    def forward(m, x):
+        first, other = (m.p if part == slice(None) else m.p[part] for part in parts)
+        return F.linear(x, first).tanh()[:, :20] + F.linear(x**2, other)[:, :20]
+
+    model, x = held(forward, 40, 20), torch.randn(4, 20, dtype=X.dtype)
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
 
 

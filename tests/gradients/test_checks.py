@@ -7,6 +7,7 @@ from torch import nn
 import feature_alignment as fa
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients import checks
+from feature_alignment.gradients.capture_plan import plan_capture
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
@@ -35,6 +36,17 @@ def test_small_differences_of_large_terms_may_differ_by_the_terms_rounding():
     assert 0.1 < change / (relative / 100 * terms) < 10
 
 
+@pytest.mark.parametrize("other", [7, 10])  # in the same row, or column, of a square of samples
+def test_any_two_samples_are_run_apart(other):
+    def forward(m, x):
+        return m.layer(x) + ((x[:, :1] == 8) & (x[:, 0] == 9).any())
+
+    x = torch.zeros(16, 3).double()
+    x[6, 0], x[other, 0] = 8, 9
+    with pytest.raises(ValueError, match="outputs of sample 6 depend on the other samples"):
+        fa.tangent_kernel(Toy(forward, layer=linear()), x)
+
+
 class Norm(nn.Module):
     """The norm of a linear layer's outputs, which has no derivative at zero."""
 
@@ -44,6 +56,17 @@ class Norm(nn.Module):
 
     def forward(self, x):
         return self.outer(self.inner(x).square().sum(1, keepdim=True).sqrt())
+
+
+class Root(nn.Module):
+    """The root of a bilinear form, whose gradients have no rule."""
+
+    def __init__(self):
+        super().__init__()
+        self.pair = nn.Bilinear(3, 3, 2, bias=False)
+
+    def forward(self, x):
+        return self.pair(x, x).abs().sqrt()
 
 
 MEASUREMENTS = {
@@ -67,6 +90,24 @@ def test_gradients_that_are_not_finite_where_outputs_are_are_refused(measure, pl
     x[place] = 0
     with pytest.raises(TrainingDivergedError, match=r"of some samples by .* are not finite"):
         measure(Norm(), x)
+
+
+def test_gradients_without_a_rule_that_are_not_finite_are_refused():
+    model = nn.Sequential(Root(), nn.Flatten())
+    x = torch.randn(20, 3, generator=torch_stream(0, "data"))
+    assert plan_capture(model, x).generic
+    x[7] = 0
+    with pytest.raises(TrainingDivergedError, match=r"'0\.pair\.weight' are not finite"):
+        fa.tangent_kernel(model, x)
+
+
+def test_a_plan_does_not_hide_outputs_that_are_not_finite():
+    model, x = nn.Linear(3, 2), torch.randn(20, 3, generator=torch_stream(0, "data"))
+    plan = plan_capture(model, x)
+    x[7] = torch.nan
+    for measure in (fa.tangent_kernel, fa.tangent_trace):
+        with pytest.raises(TrainingDivergedError, match="outputs of some samples are not finite"):
+            measure(model, x, plan=plan)
 
 
 def test_a_monitor_refuses_such_gradients_at_the_start_and_notes_them_later():

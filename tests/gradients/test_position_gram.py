@@ -140,6 +140,17 @@ def test_what_inputs_have_in_common_does_not_hide_what_differs(form, positions, 
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_bias_counts_once_where_the_inputs_have_much_in_common(form):
+    first, second = (vectors(n, positions=3, seed=seed) for n, seed in ((5, 0), (4, 9)))
+    uses = [
+        MatrixGradients(VectorInputs(use.inputs.values + 30), use.deltas) for use in (first, second)
+    ]
+    for rows, columns in ((0, 0), (0, 1)):
+        found = contracted(uses[rows], uses[columns], form, True)
+        torch.testing.assert_close(found, expected(uses[rows], uses[columns], True))
+
+
 def test_uses_of_one_weight_are_added_before_the_product():
     uses = [vectors(seed=seed, positions=positions) for seed, positions in ((0, 3), (7, 1))]
     out = torch.zeros(10, 10, dtype=torch.float64)
