@@ -323,6 +323,7 @@ def twice():
         (gpt(), {"layers": ["norm"]}, "'norm' is a LayerNorm; only products"),
         (mlp(), {"layers": ["layers.1[0]"]}, r"'layers.1\[0\]' is no layer; did you mean"),
         (mlp(), {"layers": []}, "no layer to measure"),
+        (mlp(), {"layers": {"layers.0"}}, "layers: found {'layers.0'}; give a list of names"),
         (nn.ReLU(), {}, "no layer to measure"),
         (twice(), {}, "'layer' was used 2 times"),
         (twice(), {"layers": ["unused"]}, "'unused' does not multiply"),
@@ -434,6 +435,43 @@ def test_layers_that_only_some_samples_use_are_left_out(function, unlike, caplog
     assert f"{told.format(*unlike)}; no NFM or AGOP" in caplog.text
 
 
+@pytest.mark.parametrize("first", [lambda w: w[:, :3], lambda w: w])
+def test_overlapping_parts_that_different_samples_use_are_not_mixed(first):
+    def forward(m, x):
+        out = torch.zeros(len(x), 3).double()
+        for chosen, part in ((x[:, 0] > 0, first), (x[:, 0] <= 0, lambda w: w[:, 1:])):
+            if chosen.any():
+                h = F.linear(part(x[chosen]), part(m.w))
+                out = out.index_add(0, chosen.nonzero()[:, 0], h)
+        return m.head(out)
+
+    x, model = draw(8, 4), Toy(forward, head=linear(3, 2))
+    x[:4, 0].abs_()
+    x[4:, 0].abs_().neg_()
+    model.w = nn.Parameter(draw(3, 4))
+    assert layer_feature_matrices(model, x[:4], chunk_size=4).keys() == {"w", "head"}
+    assert layer_feature_matrices(model, x, chunk_size=4).keys() == {"head"}
+
+
+def test_a_layer_on_as_many_shared_inputs_as_there_are_samples_is_left_out(caplog):
+    def forward(m, x):
+        return m.readout(x @ torch.tanh(m.table(torch.eye(3).double())).T)
+
+    model = Toy(forward, table=linear(3, 3), readout=linear(3, 2))
+    assert layer_feature_matrices(model, draw(3, 3)).keys() == {"readout"}
+    assert "layer 'table' is used on inputs that the samples share" in caplog.text
+
+
+def test_a_last_chunk_of_one_sample_counts_once_where_outputs_are_squeezed():
+    layers = {"first": linear(3, 3), "second": linear(3, 2)}
+    model = Toy(lambda m, x: m.second(torch.tanh(m.first(x))).squeeze(), **layers)
+    x, plain = draw(5, 3), nn.Sequential(layers["first"], nn.Tanh(), layers["second"])
+    for size in (1, 2):
+        found = layer_feature_matrices(model, x, chunk_size=size)
+        for name, expected in zip(layers, layer_feature_matrices(plain, x).values(), strict=True):
+            torch.testing.assert_close(found[name].covariance, expected.covariance)
+
+
 def test_a_layer_that_every_other_sample_skips_is_left_out(caplog):
     def forward(m, x):
         h, chosen = m.first(x), (x[:, 0] > 0).nonzero()[:, 0]
@@ -443,9 +481,10 @@ def test_a_layer_that_every_other_sample_skips_is_left_out(caplog):
     x[::2, 0].abs_()
     x[1::2, 0].abs_().neg_()
     model = Toy(forward, first=linear(3, 3), second=linear(3, 3))
-    assert list(layer_feature_matrices(model, x, chunk_size=4)) == ["first"]
+    for _ in range(2):
+        assert list(layer_feature_matrices(model, x, chunk_size=4)) == ["first"]
     told = "layer 'second' is used on inputs that the samples share, or not on all"
-    assert caplog.text.count(told) == 1  # not for each chunk
+    assert caplog.text.count(told) == 1  # not for each chunk or call
 
 
 def force(m, x):
@@ -588,7 +627,7 @@ def test_half_precision_is_summed_in_single(dtype, scale):
     found = layer_feature_matrices(model, x)
     expected = layer_feature_matrices(single, x.float())
     for name, matrices in expected.items():
-        assert found[name].covariance.dtype == torch.float32
+        assert found[name].covariance.dtype == found[name].nfm.dtype == torch.float32
         torch.testing.assert_close(
             found[name].covariance, matrices.covariance, rtol=0.1, atol=0.02 * scale**2
         )
@@ -616,6 +655,17 @@ def test_a_layer_without_inputs_is_left_out(caplog):
     model["empty"].weight = nn.Parameter(torch.empty(4, 0))
     model.forward = lambda x: model["full"](x) + model["empty"](x[:, :0])
     assert list(layer_feature_matrices(model, torch.ones(5, 3))) == ["full"]
+
+
+def test_centred_matrices_have_the_covariances_precision():
+    layer = FeatureMatrices(torch.eye(2), 2 * torch.eye(2).double(), 1, torch.zeros(2, 2))
+    assert torch.equal(layer.centred_agop, 2 * torch.eye(2).double())
+
+
+def test_units_that_died_have_no_ratio_of_double_centred_products():
+    change = torch.eye(2).double()
+    layer = FeatureMatrices(torch.eye(2), torch.zeros(2, 2), 1, torch.zeros(2, 2), change)
+    assert layer.correlations() == {"weight_change": 1, "double_centred_nfc": pytest.approx(1)}
 
 
 def test_tangents_need_not_be_centred():
