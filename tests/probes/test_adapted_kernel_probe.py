@@ -95,6 +95,23 @@ def test_a_dead_network_is_told():
         probe(3, model)
 
 
+def test_what_neither_quantity_is_defined_for_is_one_problem():
+    model = mlp(1)
+    with torch.no_grad():
+        model.layers[-1].weight.zero_()
+    probe = AdaptedKernelProbe(model, Batch(inputs(4), Y), partial=True, only=["layers.0"])
+    measurement = probe(3, model)
+    assert not measurement.rows
+    (problem,) = measurement.problems
+    assert problem.startswith("at step 3, adapted kernel: the kernel is zero")
+
+
+def test_a_model_that_is_not_supported_is_refused_at_once():
+    model = nn.Sequential(mlp(1), nn.Dropout())
+    with pytest.raises(ValueError, match="is in training mode"):
+        AdaptedKernelProbe(model, Batch(inputs(4), Y))
+
+
 def test_statistics_of_batch_norm_are_those_of_now_in_both_kernels():
     """Where no parameter has moved, nothing has changed, whatever the running statistics."""
     layers = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, C)

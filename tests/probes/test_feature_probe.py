@@ -3,6 +3,8 @@ import pytest
 import torch
 from torch import nn
 
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.layer_features.feature_covariance import features
 from feature_alignment.models.mlp import MLP
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.errors import TrainingDivergedError
@@ -154,6 +156,18 @@ def test_convolutions_and_random_backward_passes_are_measured():
     found = measured(probe, model)
     assert 0 < found["0", "nfc"] <= 1
     assert 0 < found["0", "centred_nfc"] <= 1
+
+
+def test_tangent_changes_of_convolutions_are_measured():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 1)).double()
+    x, start = torch.randn(5, 2, 4, 4).double(), copy_parameters(model)
+    probe = FeatureProbe(model, x, centre_tangents=True)
+    found = measured(probe, trained(model))
+    expected = features(model, x, start).frame()
+    assert len(found) == expected.count().sum()
+    for (layer, metric), value in found.items():
+        assert value == pytest.approx(expected.loc[layer, metric], rel=1e-9)
 
 
 def test_tangent_changes_can_be_those_of_one_output(x):

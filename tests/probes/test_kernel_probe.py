@@ -96,6 +96,24 @@ def test_a_network_can_be_checked_once_as_long_as_it_is_the_same_one(setting, mo
     assert planned == [model, other, other]
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_inputs_that_samples_share_are_named_whether_or_not_checked_once(setting, once):
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = setting[0]
+
+        def forward(self, x, shift):
+            return self.model(x + shift)
+
+    shift = torch.arange(4).double()
+    found = TangentKernelProbe(
+        {"train": Batch((setting[1].x, shift), setting[1].y)}, inputs=[0], checked_once=once
+    )
+    expected = TangentKernelProbe({"train": Batch(setting[1].x + shift, setting[1].y)})
+    assert measured(found, Shifted()) == pytest.approx(measured(expected, setting[0]))
+
+
 def test_unknown_options_are_refused_at_once(setting):
     with pytest.raises(TypeError, match="unexpected keyword argument 'outputs'"):
         TangentKernelProbe({"train": setting[1]}, outputs=1)
