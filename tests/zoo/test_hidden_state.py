@@ -496,7 +496,12 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: tangent_kernel(m, x, memory_budget="1GB"), "'1GB'; give a number of bytes"),
         (lambda m, x: tangent_trace(m, x, float("inf")), "memory_budget: inf; give"),
         (lambda m, x: tangent_kernel(m, None), "x: a NoneType; give a tensor"),
+        (lambda m, x: tangent_kernel(m, x[0, 0]), r"x: 0 has shape \(\); the samples run along"),
         (lambda m, x: tangent_kernel(m, x.to_sparse()), "a sparse or nested tensor; give a dense"),
+        (
+            lambda m, x: tangent_kernel(m, torch.nested.nested_tensor([x, x[:1]])),
+            "a sparse or nested tensor; give a dense",
+        ),
         (lambda m, x: tangent_kernel(m, np.array([[{}]])), "an array of object; give one of numb"),
         (lambda m, x: tangent_kernel(torch.tanh, x), "give a torch.nn.Module"),
         (lambda m, x: features(m.forward, x), "model: a method; give a torch.nn.Module"),
@@ -539,6 +544,7 @@ def test_what_containers_hold_is_as_before():
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
 def test_mistakes_are_one_sentence(call, says):
     with pytest.raises(ValueError, match=says) as error:
         call(Model(lambda m, x: m.f(x)), inputs())
