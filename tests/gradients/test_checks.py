@@ -162,6 +162,8 @@ def test_inputs_that_samples_share_are_named_to_every_measurement():
 def test_a_model_without_values_is_told_as_such():
     with pytest.raises(ValueError, match=r"parameter 'weight' is on the device 'meta', .*; load"):
         fa.tangent_kernel(nn.Linear(2, 1, device="meta"), torch.ones(3, 2))
+    with pytest.raises(ValueError, match=r"parameter 'weight' is on the device 'meta', .*; load"):
+        fa.copy_parameters(nn.Linear(2, 1, device="meta"))
 
 
 @pytest.mark.parametrize(

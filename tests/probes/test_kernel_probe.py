@@ -193,4 +193,4 @@ def test_what_becomes_trainable_is_measured_by_a_plan_that_was_made_before():
     for step in (0, 1):
         found = [[row.value for row in probe(step, model).rows] for probe in probes]
         assert found[0] == pytest.approx(found[1], rel=1e-4)
-        model.requires_grad_(True)
+        model[0].weight.requires_grad_(True)  # but not its bias
