@@ -257,3 +257,18 @@ def test_an_exported_program_needs_a_dynamic_batch_axis():
 def test_outputs_that_are_no_real_numbers_are_told_with_the_cure(function, other):
     with pytest.raises(ValueError, match=other):
         fa.tangent_kernel(Toy(function, layer=linear(3, 2)), torch.ones(4, 3).double())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("measure", [fa.tangent_kernel, fa.tangent_trace, fa.tangent_features])
+def test_inputs_that_are_not_finite_are_told_though_the_outputs_are(measure, value):
+    """Of a sample that is masked, gradients of zero times its inputs are no numbers."""
+
+    def masked(m, x):
+        return m.last(torch.where(x.isfinite().all(1, keepdim=True), m.layer(x), 0.0))
+
+    x = torch.randn(12, 64, generator=torch_stream(0, "x"), dtype=torch.float64)
+    x[5, 0] = value  # beyond the samples that a plan is made with
+    model = Toy(masked, layer=linear(64, 64), last=linear(64, 1))
+    with pytest.raises(TrainingDivergedError, match=r"by parameter 'layer\.weight' are not finite"):
+        measure(model, x)

@@ -98,6 +98,7 @@ def test_label_energy_centres_each_output():
         (np.full(12, 0.3), 2, "the labels are the same for all samples"),
         (np.full(12, 0.1), 2, "the labels are the same for all samples"),  # but for rounding
         (np.arange(11.0), 2, "11 label entries for functions of 12"),
+        (np.array([]), 2, "y: there are no labels"),
         (np.arange(12.0), 5, "k: 5; it must be a whole number from 1 to 4"),
     ],
 )

@@ -81,3 +81,10 @@ def test_a_small_agop_keeps_its_digits(leak):
     image = v @ w  # K = VᵀV, so tr(FG) = ‖VWWᵀ‖² and ‖G‖ = ‖WᵀVᵀVW‖
     expected = (image @ w.T).norm() ** 2 / (image.T @ image).norm() / (w.T @ w).norm()
     assert feature_pair(w, v.T @ v).correlation() == pytest.approx(float(expected), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["weight", "covariance"])
+def test_a_vector_is_no_matrix(name):
+    matrices = {"weight": torch.eye(2), "covariance": torch.eye(2), name: torch.ones(2)}
+    with pytest.raises(ValueError, match=rf"^{name}: of shape \(2,\); give a matrix"):
+        feature_pair(**matrices)

@@ -650,6 +650,19 @@ def test_gradients_of_any_size_give_the_same_correlations(scale):
     assert cosine_similarity(found.agop, expected.agop) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("scales", [(1e-25, 0.0), (0.0, 1e-25), (1.0, 1e25), (1e25, 1.0)])
+def test_the_size_of_every_output_counts_not_that_of_the_first(scales):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x = draw(6, 3)
+    with torch.no_grad():
+        model[2].weight.mul_(torch.tensor(scales, dtype=DOUBLE)[:, None])
+    expected = layer_feature_matrices(model, x)["0"].covariance
+    found = layer_feature_matrices(model.float(), x.float())["0"].covariance.double()
+    torch.testing.assert_close(
+        found / expected.norm(), expected / expected.norm(), atol=1e-5, rtol=0
+    )
+
+
 def test_a_layer_without_inputs_is_left_out(caplog):
     model = nn.ModuleDict({"empty": nn.Linear(1, 4), "full": nn.Linear(3, 4)})
     model["empty"].weight = nn.Parameter(torch.empty(4, 0))

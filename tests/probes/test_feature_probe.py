@@ -99,6 +99,24 @@ def test_all_measures_follow_their_definitions(x, outputs):
             assert found[f"layers.{number}", metric] == pytest.approx(float(value), rel=1e-9)
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_centred_tangents_of_any_size_have_the_same_correlations(x, scale):
+    def found(size, dtype):
+        model = network().to(dtype)
+        with torch.no_grad():
+            model.layers[-1].weight.mul_(size)
+        probe = FeatureProbe(model, x.to(dtype), layers=["layers.1"], centre_tangents=True)
+        return measured(probe, trained(model), 1)
+
+    def trained(model):
+        with torch.no_grad():
+            model.layers[1].weight.mul_(torch.linspace(0.5, 1.5, 6).to(model.layers[1].weight))
+        return model
+
+    expected, values = found(1, torch.float64), found(scale, torch.float32)
+    assert values == {key: pytest.approx(value, abs=1e-4) for key, value in expected.items()}
+
+
 def test_the_way_without_tangent_changes_gives_the_same(x):
     model = network(3)
     both = [FeatureProbe(model, x, centre_tangents=choice) for choice in (False, True)]

@@ -234,6 +234,11 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
                     formed[name][span] += part.features(value.numel(), block)[:kept]
             del recording, calls, signals, uses  # frees the graph
     held = {number: merge_calls(calls) for number, calls in found.items()}
+    for number, call in held.items():
+        if call.inputs is not None:  # infinity times a gradient of zero is no number
+            names = (name for o in plan.calls[number].operands.values() for name in o.names)
+            weight = max(names, key=lambda name: plan.values[name].numel())
+            refuse_non_finite(call.inputs.values, f"parameter {weight!r}")
     names = frozenset(plan.names) - plan.formed
     gradients = {
         name: [

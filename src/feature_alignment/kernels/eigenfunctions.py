@@ -71,10 +71,12 @@ def label_energy(
     project's.
 
     Raises:
-        ValueError: if the labels do not fit, are the same for all samples, k is out of range, an
-            eigenfunction is zero, or a value is not finite.
+        ValueError: if there are no labels, they do not fit, or are the same for all samples, k is
+            out of range, an eigenfunction is zero, or a value is not finite.
     """
     labels = torch.from_numpy(np.ascontiguousarray(real_array("y", y)))
+    if not labels.numel():
+        raise ValueError("y: there are no labels.")
     size = float(labels.norm())
     labels = centre_labels(labels.reshape(len(labels), -1)).flatten().numpy()  # (n·c,)
     if len(labels) != len(functions):

@@ -17,6 +17,7 @@ from feature_alignment.gradients.graph import ODD, sample_place
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
+from feature_alignment.layer_features.feature_matrices import beyond_single_precision
 from feature_alignment.layer_features.layers import (
     MatrixUse,
     chosen_layers,
@@ -135,10 +136,9 @@ class CovarianceSums:
                 if count != self.counts.setdefault(name, max(1, int(count))):
                     self._leave_out({name})
                     continue
-                largest = max(abs(float(entry)) for entry in delta.aminmax())
-                beyond = 0 < largest < 1e-15 or largest > 1e15  # squares leave single precision
-                dtype = torch.float64 if beyond else delta.dtype
-                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1], dtype=dtype)
+                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
+            if beyond_single_precision(delta):
+                products[name] = products[name].double()
             _add_upper_triangle(products[name], delta.to(products[name].dtype))
 
     def _leave_out(self, names: Collection[str]) -> None:

@@ -25,15 +25,24 @@ def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
     return flat @ flat.T
 
 
+def beyond_single_precision(values: torch.Tensor) -> bool:
+    """Whether the squares of values leave the range of single precision."""
+    largest = max(abs(float(entry)) for entry in values.aminmax())
+    return 0 < largest < 1e-15 or largest > 1e15
+
+
 def preactivation_feature_covariance(gradients: torch.Tensor) -> torch.Tensor:
     """Covariance of the PTK's features, (k, k): K = (1/n) Σ_i (∂f(x_i)/∂h_ℓ)ᵀ (∂f(x_i)/∂h_ℓ).
 
     From δ = ∂f/∂h_ℓ (n, c, k), summed over outputs and not centred. The paper also defines it
     without 1/n (Section 2.2, and the proof of Proposition 3); cosine similarities are the same.
+    In float64 if the squares leave the range of single precision.
 
     Source: Beaglehole et al. 2024, eq. 3.
     """
     flat = gradients.flatten(0, 1)  # (n·c, k)
+    if flat.numel() and beyond_single_precision(flat):
+        flat = flat.double()
     return flat.T @ flat / gradients.shape[0]
 
 
@@ -131,11 +140,14 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Proposition 2.
 
     Raises:
-        ValueError: if W or K has an entry that is not finite or complex, or W has none.
+        ValueError: if W or K is no matrix or has an entry that is not finite or complex, or W has
+            none.
     """
     weight = real_tensor("weight", weight).detach().double()
     covariance = real_tensor("covariance", covariance).detach().double()
     for name, matrix in (("weight", weight), ("covariance", covariance)):
+        if matrix.ndim != 2:
+            raise ValueError(f"{name}: of shape {tuple(matrix.shape)}; give a matrix.")
         if not torch.isfinite(matrix).all():
             raise ValueError(
                 f"{name}: it has entries that are not finite; NFM and AGOP need numbers."
