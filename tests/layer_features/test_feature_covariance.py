@@ -506,9 +506,15 @@ def test_a_linear_layer_that_is_called_is_not_its_product_in_a_gradient(caplog):
 
 
 def test_a_linear_layer_that_is_not_called_may_multiply_as_its_transpose():
-    model = Toy(lambda m, x: torch.tanh(x @ m.layer.weight), layer=linear(5, 3))
-    found = layer_feature_matrices(model, draw(7, 3))["layer"]
-    torch.testing.assert_close(found.weight_matrix, model.layer.weight.T)
+    class Transposed(nn.Linear):
+        def forward(self, x):
+            return x @ self.weight
+
+    by_itself = Toy(lambda m, x: torch.tanh(x @ m.layer.weight), layer=linear(5, 3))
+    called = Toy(lambda m, x: torch.tanh(m.layer(x)), layer=Transposed(5, 3).double())
+    for model in (by_itself, called):
+        found = layer_feature_matrices(model, draw(7, 3))["layer"]
+        torch.testing.assert_close(found.weight_matrix, model.layer.weight.T)
 
 
 @pytest.mark.parametrize(

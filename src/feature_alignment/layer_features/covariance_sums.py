@@ -92,7 +92,8 @@ class CovarianceSums:
                 shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
                 for name, use in uses.items():
                     owner = self.function.model.get_submodule(use.name.rpartition(".")[0])
-                    if isinstance(owner, nn.Linear) and use.transposes(owner.weight):
+                    own = type(owner).forward is nn.Linear.forward  # else it may transpose
+                    if isinstance(owner, nn.Linear) and own and use.transposes(owner.weight):
                         backwards[name] = owner
         told = "is used on inputs that the samples share, or not on all of them"
         found = {

@@ -58,7 +58,7 @@ class Plan:
         chosen = (getattr(point.parameters, "dataset", None) for point in self.points[figure])
         return {
             "figure": figure,
-            "dataset": next(filter(None, chosen), None),
+            "dataset": next((name for name in chosen if name in [*DATASETS]), None),
             "claims": {claim.id.partition(".")[2]: claim.numbers for claim in claims},
             **self._settings_of(figure),
             "sizes": self._sizes_of(figure),
