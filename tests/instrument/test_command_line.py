@@ -286,6 +286,16 @@ def test_no_page_is_made_of_a_damaged_record(study, tmp_path, name, content, mes
     assert not (tmp_path / "out" / "report.html").exists()
 
 
+def test_a_lock_is_not_opened_through_a_link(study, tmp_path):
+    mine = tmp_path / "mine.txt"
+    mine.write_text("kept")
+    Path("out").mkdir()
+    Path("out/.lock").symlink_to(mine)
+    with pytest.raises(SystemExit, match=r"out/\.lock: .*; give one that can be read or written"):
+        measure()
+    assert mine.read_text() == "kept"
+
+
 def test_metrics_may_have_numbers_as_names(tmp_path):
     def probe(step, model):
         return Measurement([Row("all", "train", "007", 0.5)])

@@ -188,3 +188,14 @@ def model_at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[N
     finally:
         for name, tensor in own.items():
             tensor.data = before[name]
+
+
+def check_no_file(folder: Path) -> None:
+    """Check that a record can be written to a folder.
+
+    Raises:
+        UserError: if it, or one that it is in, is a file.
+    """
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise UserError(f"folder: {place} is a file; give another.")

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -19,7 +20,8 @@ from torch import nn
 from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.files import sha256_of, write_whole
 from feature_alignment.instrument import METRICS, STATE
-from feature_alignment.instrument.monitor import Monitor, check_no_file
+from feature_alignment.instrument.arguments import check_no_file
+from feature_alignment.instrument.monitor import Monitor
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
@@ -101,13 +103,15 @@ def held(out: Path, found: int | None) -> Iterator[None]:
 
     Raises:
         UserError: if another process holds it, or has changed the record since.
+        OSError: if its file cannot be opened, as if it is a link.
     """
     import fcntl  # which Windows lacks
 
     check_no_file(out)
     out.mkdir(parents=True, exist_ok=True)
     told = f"--out: {out} is written to by another process; wait for it, or choose another folder."
-    with (out / ".lock").open("w") as lock:
+    plain = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # no link that another left
+    with os.fdopen(os.open(out / ".lock", plain, 0o666)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -307,7 +307,7 @@ class Monitor:
             UserError: if `folder` is no path, or it or one that it is in is a file.
         """
         check_kind("folder", folder, str | Path, "the path of a folder")
-        check_no_file(folder := Path(folder))
+        arguments.check_no_file(folder := Path(folder))
         write_state(folder / STATE, self.state_dict())
         table = self.frame().to_csv(index=False)
         write_whole(folder / METRICS, table)
@@ -394,14 +394,3 @@ class Monitor:
         outputs = self._subject.outputs(self._samples, self._output)
         value = loss_of(self._loss, outputs, self._y)
         return Measurement([Row(WHOLE_NETWORK, self._split, "loss", value)])
-
-
-def check_no_file(folder: Path) -> None:
-    """Check that a record can be written to a folder.
-
-    Raises:
-        UserError: if it, or one that it is in, is a file.
-    """
-    for place in (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise UserError(f"folder: {place} is a file; give another.")
