@@ -188,14 +188,17 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
         ours, colour = measure == OURS, _colour(measure, correlation)
         label, width = (MEASURES[OURS], 2.2) if ours else (None, 0.8)
         ax.plot(means[measure], color=colour, linewidth=width, zorder=1 + ours, label=label)
-    _number_curves(ax, means[list(found)].iloc[-1])
+    either_way = pd.concat([means[GAP] - spread, means[GAP] + spread])
+    low = min(0, means.min().min(), either_way.min())
+    top = max(1, either_way.max()) + 0.05
+    _number_curves(ax, means[list(found)].iloc[-1], top)
     reached = table.rows(panel=panel, metric="goal_reached").groupby("x")["value"].min() > 0
     gap, black = means[GAP], COLOURS["paper"]
     ax.plot(gap, "o-", color=black, linewidth=2.2, zorder=4, label="gap")
     bars = {"fmt": "none", "ecolor": black, "elinewidth": 0.8, "zorder": 4}
     ax.errorbar(gap.index, gap, spread, **bars)
     ax.plot(gap[~reached], "o", color=black, markerfacecolor="white", zorder=5)
-    ax.set_ylim(min(0, 1.05 * means.min().min()), 1.05)
+    ax.set_ylim(low - 0.05 * (low < 0), top)
     if panel != "corruption":
         ax.set_xscale("log", base=2)
         named = gap.index[:: -2 if len(gap) > 6 else -1]  # of many, every second from the last
@@ -203,7 +206,7 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
         ax.minorticks_off()
 
 
-def _number_curves(ax: Axes, ends: pd.Series) -> None:
+def _number_curves(ax: Axes, ends: pd.Series, top: float) -> None:
     """Write the numbers of the measures next to the ends of their curves, without overlaps.
 
     Curves that end together share a text. A line leads from the edge of the axes to one that had to
@@ -211,7 +214,7 @@ def _number_curves(ax: Axes, ends: pd.Series) -> None:
     """
     numbers = pd.Series({measure: 1 + list(MEASURES).index(measure) for measure in ends.index})
     together = {end: _ranges(own) for end, own in numbers.groupby(ends.round(2))}
-    places = _apart(np.array(list(together)), gap=0.042, top=1.05)
+    places = _apart(np.array(list(together)), gap=0.04 * top, top=top)
     for place, (end, text) in zip(places, together.items(), strict=True):
         look = {"transform": ax.get_yaxis_transform(), "clip_on": False}
         ax.text(1.04, place, text, fontsize=6, va="center", **look)
