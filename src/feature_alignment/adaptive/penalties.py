@@ -116,19 +116,10 @@ def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> tuple[np.ndar
     if not (v >= 1).all():  # NaN is not
         raise ValueError(f"v: {v.min()}; a joint penalty is defined on v ≥ 1.")
 
-    def split(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return np.minimum(v**u, v)  # from 1 to v; rounding must not take v/z below 1
+    def splits(v: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda u: np.minimum(v**u, v)  # from 1 to v; rounding must not take v/z below 1
 
-    def objective(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        z = split(u, v)
-        return first(z) + second(v / z)
-
-    def minimise(part: np.ndarray) -> np.ndarray:
-        u, minimum = minimise_rows(objective, _CROWDED_GRID, part)
-        return np.stack([split(u, part), minimum])  # (2, m)
-
-    found = _by_chunks(v, minimise)
-    return found[0], found[1]
+    return _minimise(lambda z, v: first(z) + second(v / z), splits, _CROWDED_GRID, v)
 
 
 def effective_penalty(omega: Penalty) -> Penalty:
@@ -177,32 +168,40 @@ def _minimise_over_scale(
     if not (v >= 0).all():  # NaN is not
         raise ValueError(f"v: {v.min()}; an effective penalty is defined on v ≥ 0.")
 
-    def largest_scale(part: np.ndarray) -> np.ndarray:
+    def scales(part: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         # No minimum lies beyond a scale where ω alone exceeds a value already seen.
-        seen = np.minimum.accumulate(heights + (part[:, None] / _POWERS) ** 2, axis=1)
+        seen = np.minimum.accumulate(heights + (part / _POWERS) ** 2, axis=1)
         enough = heights > seen
         if not enough.any(axis=1).all():
             raise ValueError(
                 f"the penalty stays below {heights[-1]:.4g} up to 2^{len(_POWERS) - 1}, too slow "
                 f"for v = {part.max():.4g}: the minimum over scales is not attained."
             )
-        return _POWERS[enough.argmax(axis=1)]
+        largest = _POWERS[enough.argmax(axis=1)]
+        span = np.log1p((largest - 1) / _RESOLUTION)[:, None]  # (m, 1)
+        return lambda u: 1 + _RESOLUTION * np.expm1(u * span)
 
-    def minimise(part: np.ndarray) -> np.ndarray:
-        span = np.log1p((largest_scale(part) - 1) / _RESOLUTION)[:, None]  # (m, 1)
+    return _minimise(lambda z, v: omega(z) + (v / z) ** 2, scales, _UNIT_GRID, v)
 
-        def scale(u: np.ndarray) -> np.ndarray:
-            return 1 + _RESOLUTION * np.expm1(u * span)
 
-        def objective(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-            z = scale(u)
-            return omega(z) + (v / z) ** 2
+def _minimise(
+    cost: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    scales: Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]],
+    grid: np.ndarray,
+    v: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Minimising scales z and minima of cost(z, v), in the shape of v, one chunk at a time.
 
-        u, minimum = minimise_rows(objective, _UNIT_GRID, part)
-        return np.stack([scale(u[:, None])[:, 0], minimum])  # (2, m)
-
-    found = _by_chunks(v, minimise)
-    return found[0], found[1]
+    For v (m, 1), `scales` gives the function from u in [0, 1], (m, q), to z.
+    """
+    flat, found = v.ravel(), []
+    for start in range(0, max(len(flat), 1), _CHUNK):
+        part = flat[start : start + _CHUNK]
+        scale = scales(part[:, None])
+        u, minimum = minimise_rows(lambda u, v, z=scale: cost(z(u), v), grid, part)
+        found.append(np.stack([scale(u[:, None])[:, 0], minimum]))  # (2, m)
+    scaled, minima = np.concatenate(found, axis=1).reshape(2, *v.shape)
+    return scaled, minima
 
 
 def minimise_rows(
@@ -249,14 +248,6 @@ def _golden_section(
         left, right = np.where(keep_left, (inner, left), (right, inner))
         at_left, at_right = np.where(keep_left, (at_inner, at_left), (at_right, at_inner))
     return (low + high) / 2
-
-
-def _by_chunks(v: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """function(v) for v of any shape, one chunk at a time; leading axes of results are kept."""
-    flat = v.ravel()
-    parts = [function(flat[i : i + _CHUNK]) for i in range(0, max(len(flat), 1), _CHUNK)]
-    found = np.concatenate(parts, axis=-1)
-    return found.reshape((*found.shape[:-1], *v.shape))
 
 
 def _heights(omega: Penalty) -> np.ndarray:
