@@ -169,7 +169,8 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         # Sums of squares of products with the root of K, in which nothing cancels.
         values, vectors = torch.linalg.eigh(covariance)
         image = (values.clamp(min=0).sqrt() * vectors).T @ weight  # K^{1/2} W, up to a rotation
-        inner, squares = (image @ weight.T).square().sum(), (squares[0], _gram_square(image))
+        gram = image @ image.T if k <= d else image.T @ image
+        inner, squares = (image @ weight.T).square().sum(), (squares[0], gram.square().sum())
         if squares[1] <= _NONE**2 * largest:
             inner, squares = torch.zeros(()), (torch.zeros(()), torch.zeros(()))
     total = weight.sum(1)  # W1, (k,)
@@ -180,12 +181,6 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         means=(float(sums[0]) / d**2, float(sums[1]) / d**2),
         entries=d**2,
     )
-
-
-def _gram_square(matrix: torch.Tensor) -> torch.Tensor:
-    """‖AᵀA‖² of A (k, d)."""
-    gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-    return gram.square().sum()
 
 
 def spectrum_preserving_rotation(
