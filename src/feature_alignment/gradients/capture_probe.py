@@ -12,8 +12,8 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.border import FEW, MORE, ROUNDINGS, Border, CallPlan, close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
 from feature_alignment.gradients.checks import (
+    FEW_ALONE,
     checked_outputs,
-    few_alone,
     refuse_non_finite,
     rounding,
 )
@@ -21,7 +21,7 @@ from feature_alignment.gradients.graph import Signature
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_gradients import Part
 from feature_alignment.gradients.parameter_values import Parameters, moved
-from feature_alignment.gradients.samples import Samples
+from feature_alignment.gradients.samples import Samples, spread
 
 _OF_BATCHES = 1e-2  # relative difference allowed for a sample's gradient in another batch
 
@@ -139,8 +139,8 @@ def _used_alone(
 
     So it may if a batch chooses between branches of equal values.
     """
-    for part in few_alone(len(samples)):
-        with recorded(function, values, samples[part], names) as recording:
+    for i in spread(len(samples), FEW_ALONE):
+        with recorded(function, values, samples[[i]], names) as recording:
             if recording.graph.unused(unused) != unused:
                 return True
     return False

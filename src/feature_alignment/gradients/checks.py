@@ -20,7 +20,7 @@ from feature_alignment.gradients.random_state import (
     random_state,
     set_random_state,
 )
-from feature_alignment.gradients.samples import Samples
+from feature_alignment.gradients.samples import Samples, spread
 from feature_alignment.training.errors import GradientsNotFiniteError
 
 # Largest difference that counts as rounding, relative to the largest entry: of gradients, and, as a
@@ -36,7 +36,7 @@ _DEPENDENT = (
     "recurrence along the batch axis (batch_first=False?)."
 )
 
-_FEW = 4  # samples that are run alone
+FEW_ALONE = 4  # samples that are run alone
 
 
 def checked_outputs(
@@ -338,21 +338,16 @@ def _change(
         return float((outputs_of(run, samples)[0].detach() - f).abs().max())
 
 
-def few_alone(n: int) -> list[list[int]]:
-    """A few of n samples, each alone, from the first to the last."""
-    return [[i] for i in sorted({i * (n - 1) // (_FEW - 1) for i in range(_FEW)})]
-
-
 def _companies(n: int) -> Iterator[list[int]]:
     """Parts of n samples: a few alone, and the rows and columns of a square of all samples.
 
     Any two samples are in different rows or columns. A row or column of one sample has it twice,
     since some models squeeze the outputs of one.
     """
-    few = few_alone(n)
-    yield from few
-    if n < _FEW:
-        yield from (2 * alone for alone in few)
+    few = spread(n, FEW_ALONE)
+    yield from ([i] for i in few)
+    if n < FEW_ALONE:
+        yield from ([i, i] for i in few)
         return
     side = math.isqrt(n - 1) + 1
     rows = [range(n)[row] for row in spans(n, side)]

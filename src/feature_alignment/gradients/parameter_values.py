@@ -28,8 +28,6 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
         raise ValueError("the model has no parameters, so it has no tangent features.")
     if only is None:
         names = list(own)
-    elif only == "trainable":
-        names = [name for name, value in own.items() if value.requires_grad]
     else:
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
         several = [only] if isinstance(only, str | nn.Module) else only
@@ -111,14 +109,9 @@ def evaluation_point(
                 f"parameters: {name!r} is {value.dtype}; the model's is {own[name].dtype}."
             )
     with torch.inference_mode(False):  # autograd rejects tensors that were created in it
-        return {name: _detached(value, own[name].device) for name, value in values.items()}
-
-
-def _detached(value: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A value in its own memory, so that plans follow training, if autograd can work with it."""
-    if value.device != device:
-        return value.detach().to(device)
-    return value.detach().clone() if value.is_inference() else value.detach()
+        # Values on their devices stay in their memory, so that plans follow training.
+        found = {name: value.detach().to(own[name].device) for name, value in values.items()}
+        return {n: value.clone() if value.is_inference() else value for n, value in found.items()}
 
 
 def moved(values: Parameters) -> dict[str, torch.Tensor]:

@@ -11,8 +11,6 @@ from feature_alignment.errors import shortened
 
 Index = slice | Sequence[int]
 
-_FEW = 8
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -37,7 +35,7 @@ class Samples:
 
     def few(self) -> "Samples":
         """At most eight samples, from the first to the last, for checking a model."""
-        return self[sorted({i * (self.n - 1) // (_FEW - 1) for i in range(_FEW)})]
+        return self[spread(self.n, 8)]
 
     def kept(
         self, device: torch.device | None = None, dtype: torch.dtype | None = None
@@ -60,6 +58,11 @@ class Samples:
         copies = self.kept().entries
         positions = [value for key, value in copies.items() if isinstance(key, int)]
         return positions, {key: value for key, value in copies.items() if isinstance(key, str)}
+
+
+def spread(n: int, number: int) -> list[int]:
+    """At most `number` of n indices, from the first to the last."""
+    return sorted({i * (n - 1) // (number - 1) for i in range(number)})
 
 
 # What a model may be given: a tensor or array, or several in a sequence or by keyword.

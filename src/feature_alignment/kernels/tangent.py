@@ -44,8 +44,6 @@ from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.tangent_grams import TangentKernel
 
-# A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
-
 # Share of the budget for the passes and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
