@@ -18,12 +18,12 @@ from feature_alignment.gradients.graph import (
     sample_place,
     selected_entries,
 )
-from feature_alignment.gradients.operation_calls import (
+from feature_alignment.gradients.operation_rules import (
     OperationCall,
     UnknownUseError,
     first_samples,
+    rule_of,
 )
-from feature_alignment.gradients.operation_rules import rule_of
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     Gradients,

@@ -13,7 +13,7 @@ from feature_alignment.errors import reason
 from feature_alignment.gradients.checks import refuse_non_finite, rounding
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
-from feature_alignment.gradients.operation_calls import OperationCall
+from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.parameter_values import Parameters, moved
 from feature_alignment.gradients.samples import Samples
 

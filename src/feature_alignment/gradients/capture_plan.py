@@ -37,7 +37,7 @@ from feature_alignment.gradients.generic_jacobian import batched_gradients, loop
 from feature_alignment.gradients.layer_inputs import VectorInputs
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.module_state import keeping
-from feature_alignment.gradients.operation_calls import (
+from feature_alignment.gradients.operation_rules import (
     OperationCall,
     UnknownUseError,
     first_samples,
