@@ -310,16 +310,13 @@ class NormalisationCall(BroadcastCall):
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
         name = node.name()
         x = node._saved_input.detach()
-        channels = name in ("NativeGroupNormBackward0", "NativeBatchNormBackward0")
         if 0 in operands or getattr(node, "_saved_training", False):
             raise UnknownUseError
-        if channels:  # along the second axis
+        if name in ("NativeGroupNormBackward0", "NativeBatchNormBackward0"):  # by channels
             tail = [1] * (x.ndim - 2)
             operands = {i: torch.Size([*shape, *tail]) for i, shape in operands.items()}
         super().__init__(node, operands, place)
-        self._normalised = None
-        if 1 in operands:
-            self._normalised = _normalised(name, node, x)
+        self._normalised = _normalised(name, node, x) if 1 in operands else None
 
     def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
         gain = {} if self._normalised is None else {1: gradient * self._normalised}

@@ -15,14 +15,11 @@ from feature_alignment.gradients.graph import Graph, Source, selected_entries
 T = TypeVar("T")
 
 # Operations that only select and rearrange entries.
-_VIEWS = frozenset(
-    f"{kind}Backward"
-    for kind in (
-        *("Alias", "Clone", "Narrow", "Permute", "ReshapeAlias", "Select", "Slice", "Split"),
-        *("SplitWithSizes", "Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeSplit"),
-        *("UnsafeView", "Unsqueeze", "View"),
-    )
+_VIEW_KINDS = (
+    "Alias Clone Narrow Permute ReshapeAlias Select Slice Split SplitWithSizes Squeeze T ToCopy "
+    "Transpose Unbind UnsafeSplit UnsafeView Unsqueeze View"
 )
+_VIEWS = frozenset(f"{kind}Backward" for kind in _VIEW_KINDS.split())
 
 # Positions of the inputs that may be matrices; for products those of the left and the right one.
 _MATRICES: dict[str, tuple[int, ...]] = {
@@ -138,17 +135,6 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
             yield MatrixUse(number, i, name, entries, matrix, groups, left=not right)
 
 
-def _transposed_convolutions(recording: Recording) -> Iterator[str]:
-    """The parameters that are filters of transposed convolutions, which are no layers here."""
-    graph, operation = recording.graph, "ConvolutionBackward0"
-    (i,) = _MATRICES[operation]
-    for number, node in enumerate(graph.nodes):
-        if graph.names[number] == operation and node._saved_transposed:
-            name = _selected_from(graph, graph.inputs[number][i])
-            if name is not None:
-                yield name
-
-
 def _selected_from(graph: Graph, source: Source | None) -> str | None:
     """The parameter from which a tensor selects its entries, or None."""
     while source is not None:
@@ -167,7 +153,12 @@ def layers_of(
     found: dict[str, list[MatrixUse]] = {name: [] for name in owners.values()}
     for use in matrix_uses(recording):
         found[owners[use.name]].append(use)
-    transposed = {owners.get(name) for name in _transposed_convolutions(recording)}
+    graph = recording.graph
+    transposed = {
+        owners.get(_selected_from(graph, inputs[1]) or "")
+        for name, node, inputs in zip(graph.names, graph.nodes, graph.inputs, strict=True)
+        if name == "ConvolutionBackward0" and node._saved_transposed
+    }
     layers: dict[str, MatrixUse] = {}
     problems: dict[str, str] = {}
     for name, uses in found.items():
