@@ -49,7 +49,6 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
     with evaluation_mode(model):  # so that no parametrisation updates its buffers
         named = list(model.named_modules())
         weights = {name: m.weight.detach() for name, m in named if isinstance(m, _LAYERS)}
-    groups = {name: getattr(m, "groups", 1) for name, m in named}
     for name, module in named:
         if name in weights:
             made = "weight" not in module._parameters and not is_parametrized(module, "weight")
@@ -59,7 +58,7 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
                     "makes them at each forward pass; use torch.nn.utils.parametrizations."
                 )
             matrix = weights[name].to(torch.float64, copy=True).flatten(1)
-            matrices.append(torch.block_diag(*matrix.chunk(groups[name])))
+            matrices.append(torch.block_diag(*matrix.chunk(getattr(module, "groups", 1))))
         elif not isinstance(module, (ParametrizationList, *NORMALISATIONS)):
             own = module.named_parameters(recurse=False)
             if others := [parameter for parameter, value in own if value.squeeze().ndim > 1]:

@@ -34,18 +34,19 @@ def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
         tensor([[ 1.,  0.],
                 [ 0., 16.]])
     """
-    x = real_tensor("x", x)
-    y = real_tensor("y", y, x)
-    _check_data(x, y)
+    x, y = _checked_data(x, y)
     label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
 
 
-def _check_data(x: torch.Tensor, y: torch.Tensor) -> None:
+def _checked_data(x: Matrix, y: Matrix) -> tuple[torch.Tensor, torch.Tensor]:
+    x = real_tensor("x", x)
+    y = real_tensor("y", y, x)
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise ValueError(
             f"x, y: of shapes {tuple(x.shape)} and {tuple(y.shape)}; (n, d) and (n,) are needed."
         )
+    return x, y
 
 
 def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
@@ -123,10 +124,8 @@ def velocity_correlation(
         >>> round(velocity_correlation(torch.eye(2), torch.ones(2), projection), 6)
         1.0
     """
-    x = real_tensor("x", x)
-    y = real_tensor("y", y, x)
+    x, y = _checked_data(x, y)
     kernel = real_tensor("kernel", kernel, x)
-    _check_data(x, y)
     if kernel.shape != (len(x), len(x)):
         raise ValueError(
             f"kernel: of shape {tuple(kernel.shape)} for {len(x)} samples; give (n, n)."

@@ -109,7 +109,7 @@ def by_entries(parts: Sequence[Part]) -> list[Part]:
     """The same gradients with one part for each selection of entries."""
     found: dict[int, list[Part]] = {}
     for part in parts:
-        found.setdefault(0 if part.entries is None else id(part.entries), []).append(part)
+        found.setdefault(id(part.entries), []).append(part)
     return [
         Part([use for part in same for use in part.uses], same[0].entries)
         for same in found.values()

@@ -43,9 +43,7 @@ class MatrixGradients:
     @property
     def rows(self) -> int:
         """Rows of one group's weight."""
-        if isinstance(self.inputs, TokenInputs):
-            return self.inputs.vocabulary
-        return self.width
+        return self.inputs.vocabulary if isinstance(self.inputs, TokenInputs) else self.width
 
     @property
     def width(self) -> int:

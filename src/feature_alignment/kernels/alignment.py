@@ -211,7 +211,7 @@ def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
 
 
 def _labels(y: Matrix, rows: int) -> torch.Tensor:
-    values = _float64("y", y)
+    values = real_tensor("y", y).detach().double()
     if values.ndim != 1:
         return _scaled(values)
     classes = rows // max(len(values), 1)
@@ -227,14 +227,10 @@ def _labels(y: Matrix, rows: int) -> torch.Tensor:
 
 
 def _square(kernel: Matrix) -> torch.Tensor:
-    gram = _scaled(_float64("kernel", kernel))
+    gram = _scaled(real_tensor("kernel", kernel).detach().double())
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"kernel of shape {tuple(gram.shape)}; it must be square.")
     return gram
-
-
-def _float64(name: str, values: Matrix) -> torch.Tensor:
-    return real_tensor(name, values).detach().to(torch.float64)
 
 
 def _scaled(values: torch.Tensor) -> torch.Tensor:

@@ -169,10 +169,12 @@ def _refuse_dependent_gradients(
 ) -> None:
     # Refuse layers at which a sample's gradients depend on the other samples: Σ δᵀδ over a few
     # samples then differs from the sum over both halves of them.
+    if len(samples) == 1:
+        return
     u, relative, every = None, 0.0, range(len(samples))
     # δᵀδ by layer, its number of terms, and where the layer is used.
     found: list[dict[str, tuple[torch.Tensor, int, MatrixUse]]] = []
-    for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():
+    for part in (every, every[::2], every[1::2]):
         with recorded(function, values, samples[list(part)], owners) as recording:
             f, (uses, _) = recording.f, layers_of(recording, owners)
             if u is None:
@@ -182,8 +184,6 @@ def _refuse_dependent_gradients(
             rows = {name: use.rows(gradients[use.number]).double() for name, use in uses.items()}
             found.append({name: (d.T @ d, len(d), uses[name]) for name, d in rows.items()})
             relative = 10 * rounding(f, *values.values(), within=recording.graph.dtypes())
-    if not found:
-        return
     whole, *parts = found
     largest = max((float(product.norm()) for product, *_ in whole.values()), default=0.0)
     for name, (product, terms, use) in whole.items():
