@@ -54,9 +54,9 @@ def calls(recording):
     """Products with the weights, in their order."""
     found = {}
     for use in matrix_uses(recording):
-        shape = recording.graph.shape(recording.graph.inputs[use.number][use.operand])
-        node = recording.graph.nodes[use.number]
-        found[use.number] = ProductCall(node, {use.operand: shape}, Place(0))
+        *_, (operand, source) = enumerate(recording.graph.inputs[use.number])
+        shape, node = recording.graph.shape(source), recording.graph.nodes[use.number]
+        found[use.number] = ProductCall(node, {operand: shape}, Place(0))
     return found
 
 

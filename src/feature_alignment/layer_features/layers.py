@@ -35,7 +35,6 @@ class MatrixUse:
     """A product h = Wa of a matrix of parameters with inputs a at any number of positions."""
 
     number: int  # of the operation in the graph
-    operand: int  # which of its inputs is W
     name: str  # the parameter that W is, or is a part of
     entries: torch.Tensor | None  # indices into the flat parameter that make up W; None for all
     shape: tuple[int, ...]  # of W: (k, d), or for a convolution (k, channels, …)
@@ -132,7 +131,7 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
                 if entries is None:
                     continue
             matrix = matrix[::-1] if right else matrix
-            yield MatrixUse(number, i, name, entries, matrix, groups, left=not right)
+            yield MatrixUse(number, name, entries, matrix, groups, left=not right)
 
 
 def _selected_from(graph: Graph, source: Source | None) -> str | None:
