@@ -14,12 +14,7 @@ from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
 from feature_alignment.gradients.parameter_values import Parameters
-from feature_alignment.gradients.random_state import (
-    drawing_module,
-    have_drawn,
-    random_state,
-    set_random_state,
-)
+from feature_alignment.gradients.random_state import drawing_module, generators_kept
 from feature_alignment.gradients.samples import Samples, spread
 from feature_alignment.training.errors import GradientsNotFiniteError
 
@@ -200,16 +195,18 @@ def _refuse_other_outputs(
             return
     plain = replace(function, without={})  # with everything that modules keep
     some = [0, len(samples) - 1]
-    before = random_state(samples)
     try:
-        with torch.inference_mode(False), torch.enable_grad(), plain.installed(own, False) as run:
+        with (
+            generators_kept(samples),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            plain.installed(own, False) as run,
+        ):
             found = run(samples[some]).detach()
     except RuntimeError as error:
         if not any(words in str(error) for words in ("require grad", "Inference tensors")):
             raise
         return  # autograd on frozen or inference parameters: it cannot be called as it is
-    finally:
-        set_random_state(before, samples)
     expected = batch[torch.tensor(some)]
     if found.shape == expected.shape and float((found - expected).abs().max()) <= tolerance:
         return
@@ -226,12 +223,9 @@ def _repeatable_outputs(
     model: nn.Module, f: Callable[..., torch.Tensor], samples: Samples
 ) -> torch.Tensor:
     # The outputs (n, c), detached.
-    before = random_state(samples)
-    try:
+    with generators_kept(samples) as have_drawn:
         batch = outputs_of(f, samples)[0].detach()
-        drawn = have_drawn(before, samples) and drawing_module(model, f, samples)
-    finally:
-        set_random_state(before, samples)
+        drawn = have_drawn() and drawing_module(model, f, samples)
     if drawn:
         raise ValueError(
             f"{drawn} draws random numbers, so the outputs are not a function of the "

@@ -2,8 +2,8 @@
 
 import pickle
 import random
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,19 @@ Generators = list[tuple[Callable[..., Any], Any]]
 """For each generator, the function that sets its state, and the state."""
 
 
-def random_state(samples: Samples) -> Generators:
+@contextmanager
+def generators_kept(samples: Samples) -> Iterator[Callable[[], bool]]:
+    """Restore the global generators on exit; yields a test of whether any has been drawn from."""
+    before = _states(samples)
+    try:
+        yield lambda: _have_drawn(before, samples)
+    finally:
+        if _have_drawn(before, samples):
+            for put, state in before:
+                put(state)
+
+
+def _states(samples: Samples) -> Generators:
     """The states of the global generators of PyTorch, Python and NumPy."""
     tensors = [value for value in samples.entries.values() if isinstance(value, torch.Tensor)]
     devices = sorted({tensor.device for tensor in tensors if tensor.is_cuda}, key=str)
@@ -31,21 +43,14 @@ def random_state(samples: Samples) -> Generators:
     ]
 
 
-def have_drawn(before: Generators, samples: Samples) -> bool:
+def _have_drawn(before: Generators, samples: Samples) -> bool:
     """Whether a generator's state has changed since `before`."""
-    now = random_state(samples)
+    now = _states(samples)
     return any(_bytes(a) != _bytes(b) for (_, a), (_, b) in zip(before, now, strict=True))
 
 
 def _bytes(state: Any) -> bytes:
     return state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state)
-
-
-def set_random_state(before: Generators, samples: Samples) -> None:
-    """Restore the generators' states, if they have changed since `before`."""
-    if have_drawn(before, samples):
-        for put, state in before:
-            put(state)
 
 
 def drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
@@ -55,10 +60,10 @@ def drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) ->
     found: list[str] = []
 
     def begin(module: nn.Module, arguments: Any) -> None:
-        begun[module] = random_state(samples)
+        begun[module] = _states(samples)
 
     def end(module: nn.Module, arguments: Any, output: Any) -> None:
-        if have_drawn(begun[module], samples):
+        if _have_drawn(begun[module], samples):
             found.append(labels[module])
 
     with ExitStack() as stack:
