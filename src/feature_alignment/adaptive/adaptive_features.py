@@ -195,8 +195,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             x2 = None if X2 is None else self._samples(X2)
         except ValueError as error:
             raise ValueError(f"X2: {error}") from error
-        kernel = adapted_tangent_kernel(self.network_, x, x2, self.transformation_)
-        return kernel.cpu().numpy()
+        return adapted_tangent_kernel(self.network_, x, x2, self.transformation_).cpu().numpy()
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

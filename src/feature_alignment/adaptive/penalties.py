@@ -218,8 +218,7 @@ def minimise_rows(
         ValueError: if the objective is NaN somewhere on the grid.
     """
     rows = rows[:, None]  # (m, 1)
-    points = np.broadcast_to(grid, (len(rows), len(grid)))  # (m, g)
-    values = objective(points, rows)  # (m, g)
+    values = objective(np.broadcast_to(grid, (len(rows), len(grid))), rows)  # (m, g)
     if np.isnan(values).any():
         raise ValueError("the penalty is not a number somewhere; it must be defined on v ≥ 1.")
     padded = np.pad(values, ((0, 0), (1, 1)), constant_values=np.inf)

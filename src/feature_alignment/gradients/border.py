@@ -91,9 +91,8 @@ def gradients_by_parameter(
     """
     parts: dict[str, list[Part]] = {}
     for number, call in calls.items():
-        operands = plans[number].operands
         for i, gradients in call.gradients(signals[number]).items():
-            operand = operands.get(i)
+            operand = plans[number].operands.get(i)
             if operand is None or not set(names).intersection(operand.names):
                 continue
             if not operand.derived:
@@ -251,13 +250,11 @@ def _pulled_back(
     recording: Recording, operand: Operand, transposed: Sequence[int] | None, gradients: Gradients
 ) -> dict[str, torch.Tensor]:
     """Gradients of an operand's parameters, each (n, c, p), from the gradients of the operand."""
-    shape = recording.graph.shape(operand.source)
     found = gradients.features()
     if transposed:
         *others, d, k = transposed
-        rows = found.view(*found.shape[:2], *others, k, d)
-        found = rows.transpose(-1, -2)
-    by_operand = found.reshape(-1, *shape)
+        found = found.view(*found.shape[:2], *others, k, d).transpose(-1, -2)
+    by_operand = found.reshape(-1, *recording.graph.shape(operand.source))
     edge = recording.graph.edge(operand.source)
     leaves = [recording.leaves[name] for name in operand.names]
 

@@ -393,10 +393,9 @@ def _can_be_batched(trial: Trial, values: Parameters, samples: Samples) -> bool:
         return False  # whose rule mistakes vectors for matrices if sizes happen to be equal
     other, relative = min(1, len(samples) - 1), rounding(trial.cotangent, *values.values())
     for some, first in (([0, other], 0), ([other, 0, other], 1)):
-        few = samples[some]
         try:
             found = batched_gradients(
-                trial.function, values, few, trial.unexplained, chunk=len(some)
+                trial.function, values, samples[some], trial.unexplained, chunk=len(some)
             )
         except (RuntimeError, ValueError, UserWarning):
             return False  # what vmap does not support, or runs slowly or wrongly

@@ -81,8 +81,7 @@ class Graph:
                     self.nodes.append(below)
                 found.append(None if below is None else (numbers[below], output))
             self.inputs.append(tuple(found))
-            variable = getattr(node, "variable", None)
-            self.names.append(owners.get(id(variable)) or str(node.name()))
+            self.names.append(owners.get(id(getattr(node, "variable", None))) or str(node.name()))
         if "CheckpointFunctionBackward" in self.names:
             raise ValueError(
                 "the model uses re-entrant checkpointing, whose gradients cannot be taken apart; "

@@ -158,8 +158,7 @@ def _refill(value: Any, before: Any) -> None:
 
 def _base(value: Any) -> Any:
     """The built-in container type that a container derives from."""
-    kinds = (OrderedDict, dict, list, set, deque)
-    return next(kind for kind in kinds if isinstance(value, kind))
+    return next(k for k in (OrderedDict, dict, list, set, deque) if isinstance(value, k))
 
 
 @contextmanager

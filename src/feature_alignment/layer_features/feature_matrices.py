@@ -198,8 +198,7 @@ def spectrum_preserving_rotation(
     eigenvalues = np.linalg.eigvalsh(matrix.detach().double().cpu().numpy())
     gaussian = generator.standard_normal((len(eigenvalues), len(eigenvalues)))
     vectors, _ = np.linalg.qr(gaussian)  # Haar up to the columns' signs, which cancel in Q
-    conjugate = (vectors * eigenvalues) @ vectors.T
-    return torch.as_tensor(conjugate).to(matrix)
+    return torch.as_tensor((vectors * eigenvalues) @ vectors.T).to(matrix)
 
 
 def _unit(entries: torch.Tensor, subtract_mean: bool) -> torch.Tensor:
