@@ -44,18 +44,14 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     if isinstance(ratio, _NUMBER) and not float(ratio) > 0:
         raise UserError(f"ratio d/k: found {ratio}; it must be positive.")
     if all(isinstance(moment, _NUMBER) for moment in even_moments):
-        _refuse_impossible(even_moments)
+        positive = all(0 < moment < inf for moment in even_moments)
+        ratios = [b / a for a, b in pairwise([1, *even_moments])] if positive else []
+        if not positive or any(b < a * (1 - _ROUNDING) for a, b in pairwise(ratios)):
+            raise UserError(
+                f"even_moments: found {shortened([*even_moments])}; give E[a²], E[a⁴], … of some "
+                "a: positive numbers, of which the ratios E[a²], E[a⁴]/E[a²], … do not fall."
+            )
     return moments_from_cumulants([ratio**n * moment for n, moment in enumerate(even_moments)])
-
-
-def _refuse_impossible(even_moments: Sequence[Any]) -> None:
-    positive = all(0 < moment < inf for moment in even_moments)
-    ratios = [b / a for a, b in pairwise([1, *even_moments])] if positive else []
-    if not positive or any(b < a * (1 - _ROUNDING) for a, b in pairwise(ratios)):
-        raise UserError(
-            f"even_moments: found {shortened([*even_moments])}; give E[a²], E[a⁴], … of some a: "
-            "positive numbers, of which the ratios E[a²], E[a⁴]/E[a²], … do not fall."
-        )
 
 
 def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) -> float:

@@ -111,12 +111,12 @@ class Jacobian:
     def _refuse_dependent_gradients(self, values: Parameters, samples: Samples) -> None:
         # Refuse models that mix samples in gradients though not in outputs: Jᵀu is then not the sum
         # of those over every other sample and over the rest.
+        if len(samples) == 1:
+            return
         generator, apart = torch_stream(0, "jacobian/apart"), dict[str, torch.Tensor]()
         u = torch.randn(self.f.shape, generator=generator).to(self.f)
         whole = self._gradients(u)
         for part in (range(0, len(samples), 2), range(1, len(samples), 2)):
-            if not part or len(samples) == 1:
-                return
             some, weights = samples[list(part)], u[torch.tensor(part)]
             record = recorded(self._function, values, some, list(whole))
             with differentiable_attention(), record as found:
