@@ -45,12 +45,7 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: if the labels are not one int64 index per sample, or one is not of an output.
     """
-    if f.ndim != 2 or y.shape != f.shape[:1] or y.dtype != torch.int64:
-        raise ValueError(
-            f"cross_entropy: labels of shape {tuple(y.shape)} and type {y.dtype} for outputs "
-            f"{tuple(f.shape)}; give one int64 class index per sample."
-        )
-    return _mean_cross_entropy("cross_entropy", f, y)
+    return _mean_cross_entropy("cross_entropy", f, y, 2, "one int64 class index per sample")
 
 
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -62,13 +57,8 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         ValueError: if the labels are not one int64 index per sample and position, or one is not of
             an output.
     """
-    if f.ndim != 3 or y.shape != f.shape[:2] or y.dtype != torch.int64:
-        raise ValueError(
-            f"sequence_cross_entropy: labels of shape {tuple(y.shape)} and type {y.dtype} for "
-            f"outputs {tuple(f.shape)}; give one class index per sample and position, int64, for "
-            "outputs (n, T, V)."
-        )
-    return _mean_cross_entropy("sequence_cross_entropy", f.flatten(0, 1), y.flatten())
+    wanted = "one class index per sample and position, int64, for outputs (n, T, V)"
+    return _mean_cross_entropy("sequence_cross_entropy", f, y, 3, wanted)
 
 
 def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -99,7 +89,15 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (right & ~unclear.any(dim=1)).double().mean()
 
 
-def _mean_cross_entropy(name: str, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _mean_cross_entropy(
+    name: str, f: torch.Tensor, y: torch.Tensor, axes: int, wanted: str
+) -> torch.Tensor:
+    if f.ndim != axes or y.shape != f.shape[:-1] or y.dtype != torch.int64:
+        raise ValueError(
+            f"{name}: labels of shape {tuple(y.shape)} and type {y.dtype} for outputs "
+            f"{tuple(f.shape)}; give {wanted}."
+        )
+    f, y = f.flatten(0, -2), y.flatten()
     try:  # a check beforehand would make a GPU wait
         # By default −100 would be left out; this is no label.
         return functional.cross_entropy(f, y, ignore_index=torch.iinfo(torch.int64).min)
