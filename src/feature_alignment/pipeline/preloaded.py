@@ -151,17 +151,14 @@ def _begin(job: socket.socket) -> str:
         length, files, _, _ = socket.recv_fds(job, 8, 2)
         with job.makefile("rb") as stream:
             text = stream.read(size := int.from_bytes(length))
-    except ConnectionError as error:
-        raise SystemExit(KILLED) from error
-    if not files or len(text) < size:
-        raise SystemExit(KILLED)
-    for number, file in enumerate(files, start=1):
-        os.dup2(file, number)
-        os.close(file)
-    asked, folder, *environment = text.split(b"\0")
-    script = os.fsdecode(asked)
-    _become(script, folder, environment)
-    try:
+        if not files or len(text) < size:
+            raise SystemExit(KILLED)
+        for number, file in enumerate(files, start=1):
+            os.dup2(file, number)
+            os.close(file)
+        asked, folder, *environment = text.split(b"\0")
+        script = os.fsdecode(asked)
+        _become(script, folder, environment)
         job.sendall(f"{os.getpid()}\n".encode())
     except ConnectionError as error:
         raise SystemExit(KILLED) from error
