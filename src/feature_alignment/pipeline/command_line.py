@@ -147,13 +147,10 @@ def _figure(options: argparse.Namespace) -> None:
     print(files["png"])
 
 
-def _table_files(figure: str, plan: Plan) -> tuple[Path, Path]:
-    table = Path("results") / plan.name / "tables" / f"{figure}.csv"
-    return table, table.with_suffix(".npz")
-
-
-def _picture(figure: str, plan: Plan) -> Path:
-    return Path("figures", plan.name, f"{figure}.pdf")
+def _files_of(figure: str, plan: Plan) -> tuple[Path, Path, Path]:
+    """The table of a figure, its arrays, and its picture."""
+    table = Path("results", plan.name, "tables", f"{figure}.csv")
+    return table, table.with_suffix(".npz"), Path("figures", plan.name, f"{figure}.pdf")
 
 
 def _check_made(
@@ -181,12 +178,12 @@ def _table(options: argparse.Namespace) -> None:
     figure, plan = _figure_and_plan(options)
     runs = {run: Path("results", plan.name, "runs", *run) for run in plan.runs_of(figure)}
     specs = {folder / "provenance.json": plan.specs[run] for run, folder in runs.items()}
-    files, picture = [folder / "metrics.csv" for folder in runs.values()], _picture(figure, plan)
-    _check_made(files, specs, picture, options.configfile)
+    table, arrays, picture = _files_of(figure, plan)
+    metrics = [folder / "metrics.csv" for folder in runs.values()]
+    _check_made(metrics, specs, picture, options.configfile)
     for provenance in specs:
         check_proof(provenance)
     folders = {folder.name: folder for folder in runs.values()}
-    table, arrays = _table_files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
         make_table(plan.figure_spec(figure), folders, partial_table, partial_arrays)
     print(table)
@@ -196,11 +193,10 @@ def _draw(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure
 
     figure, plan = _figure_and_plan(options)
-    files = _table_files(figure, plan)
-    picture = _picture(figure, plan)
+    table, arrays, picture = _files_of(figure, plan)
     spec, made = plan.figure_spec(figure), picture.with_suffix(".provenance.json")
-    _check_made([*files, made], {made: spec}, picture, options.configfile)
-    draw_figure(spec, *files, pictures := [picture, picture.with_suffix(".png")])
+    _check_made([table, arrays, made], {made: spec}, picture, options.configfile)
+    draw_figure(spec, table, arrays, pictures := [picture, picture.with_suffix(".png")])
     print(*pictures, sep="\n")
 
 
