@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from feature_alignment.errors import UserError, check_known, suggestion
+from feature_alignment.errors import UserError, check_known
 from feature_alignment.pipeline.claims.ledger import Select, Text
 from feature_alignment.pipeline.config import Change, Config, Preset
 from feature_alignment.pipeline.figures.figure import Settings
@@ -58,22 +58,25 @@ class OpenSetting(Section):
         """The values by their names."""
         if isinstance(self.values, dict):
             return self.values
-        return dict(zip(map(_name, self.values), self.values, strict=True))
+        return {_name(value): value for value in self.values}
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        names = Counter(map(_name, self.values))
-        twice = [name for name, times in names.items() if times > 1]
-        if twice:
-            raise ValueError(f"{twice[0]} twice among the values; give each once, or names to all")
-        told = Counter(json.dumps(value, default=str) for value in self.levels.values())
-        if same := [value for value, times in told.items() if times > 1]:
-            raise ValueError(f"{same[0]} under two names among the values; give each once")
+        for name, times in Counter(map(_name, self.values)).items():
+            if times > 1:
+                raise ValueError(f"{name} twice among the values; give each once, or names to all")
+        for value, times in Counter(map(_written, self.levels.values())).items():
+            if times > 1:
+                raise ValueError(f"{value} under two names among the values; give each once")
         return self
 
 
 def _name(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else _written(value)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, default=str)
 
 
 class Size(Section):
@@ -213,10 +216,6 @@ def universes(
     return found
 
 
-def _written(value: Any) -> str:
-    return json.dumps(value, default=str)
-
-
 def _where(name: str, setting: str = "") -> str:
     """File, group and setting, if one is given, as the file has them."""
     paper, _, group = name.partition("_")
@@ -227,10 +226,9 @@ def _where(name: str, setting: str = "") -> str:
 def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any]) -> int:
     here: Any = plain
     for part in key.split("."):
-        if not isinstance(here, Mapping) or part not in here:
-            hint = suggestion(part, here if isinstance(here, Mapping) else ())
-            raise UserError(f"{_where(name, key)}: unknown parameter; {hint}.")
-        here = here[part]
+        known = here if isinstance(here, Mapping) else {}
+        check_known(f"{_where(name, key)}: unknown parameter", part, known)
+        here = known[part]
     alike = [i for i, v in enumerate(values) if _written(v) == _written(here)]
     alike = alike or [i for i, value in enumerate(values) if value == here]
     if not alike:
