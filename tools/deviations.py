@@ -26,7 +26,7 @@ import pandas as pd
 from facts import ASKED, UNITS, Facts
 from packed import EVIDENCE, ROOT, all_packed
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.report.wording import NOTHING
 
@@ -104,8 +104,7 @@ class Filler:
         start, words, *_before = found.groups()
         facts, arguments = self.facts.of_size(shlex.split(words))
         unit = arguments[1] if len(arguments) == 2 else ""
-        if unit not in UNITS:
-            raise UserError(f"row: found {unit!r}; {suggestion(unit, list(UNITS))}.")
+        check_known(f"row: found {unit!r}", unit, UNITS)
         (name,) = self._named(arguments[:1])
         row = facts.claim(name)
         if row["verdict"] == Outcome.NOT_TESTABLE:

@@ -19,7 +19,7 @@ from packed import BAD, GOOD, KINDS, TOLD, Packed, best_robustness, best_verdict
 from statements import PAPERS, load_statements
 
 from feature_alignment.data.registry import dataset_info
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.pipeline.claims import rules
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.figure import figure_label
@@ -83,15 +83,13 @@ class Facts:
         if not last.startswith("@"):
             return self, list(words)
         known = {f"@{one.folder.name}": one for one in self.packed}
-        if last not in known:
-            _refuse(f"{last}: no such result in evidence/; {suggestion(last, list(known))}.")
+        check_known(f"{last}: no such result in evidence/", last, known)
         return Facts([known[last]], self.evidence), others
 
     def claim(self, name: str) -> pd.Series:
         """The row of a claim."""
-        if name not in self.verdicts.index:
-            known = [str(claim) for claim in self.verdicts.index]
-            _refuse(f"{name}: no such claim in evidence/; {suggestion(name, known)}.")
+        known = [str(claim) for claim in self.verdicts.index]
+        check_known(f"{name}: no such claim in evidence/", name, known)
         return self.verdicts.loc[name]
 
     def measured(self, name: str) -> pd.Series:
@@ -103,11 +101,9 @@ class Facts:
 
     def largest(self, figure: str) -> Packed:
         """The largest result that has a figure."""
-        for one in self.packed:
-            if figure in one.about["figures"]:
-                return one
-        known = sorted({figure for one in self.packed for figure in one.about["figures"]})
-        _refuse(f"{figure}: no such figure in evidence/; {suggestion(figure, known)}.")
+        largest = {name: one for one in reversed(self.packed) for name in one.about["figures"]}
+        check_known(f"{figure}: no such figure in evidence/", figure, largest)
+        return largest[figure]
 
     def selection(self, paper: str, kind: str, outcome: str) -> pd.DataFrame:
         """Claims of a paper, a kind and an outcome; our own only if their kind is named."""
@@ -116,8 +112,7 @@ class Facts:
             ("kind", kind, ["", "ours", *KINDS]),
             ("outcome", outcome, list(OUTCOMES)),
         ):
-            if value not in allowed:
-                _refuse(f"{key}: found {value!r}; {suggestion(value, allowed)}.")
+            check_known(f"{key}: found {value!r}", value, allowed)
         rows = self.verdicts[self.verdicts["verdict"].isin(OUTCOMES[outcome])]
         rows = rows[rows["kind"].isin([kind] if kind else KINDS)]
         return rows[rows["paper"] == paper] if paper else rows
@@ -169,18 +164,16 @@ class Facts:
                 _refuse(f"{figure}: found {condition!r}; write column=value, or take=last.")
         chosen = dict(condition.split("=", 1) for condition in where)
         take = chosen.pop("take", "")
-        if take not in ("", *TAKEN):
-            _refuse(f"{figure}: take: found {take!r}; {suggestion(take, TAKEN)}.")
+        if take:
+            check_known(f"{figure}: take: found {take!r}", take, TAKEN)
         path = self.largest(figure).folder / "tables" / f"{figure}.csv.gz"
         rows = pd.read_csv(path, low_memory=False)
         for column, value in {"metric": metric, **chosen}.items():
-            if column not in rows:
-                _refuse(f"{figure}: {column}: no such column; {suggestion(column, list(rows))}.")
+            check_known(f"{figure}: {column}: no such column", column, list(rows))
             known = sorted(
                 {f"{each:g}" if isinstance(each, float) else str(each) for each in rows[column]}
             )
-            if value not in known:
-                _refuse(f"{figure}: {column}: found {value!r}; {suggestion(value, known)}.")
+            check_known(f"{figure}: {column}: found {value!r}", value, known)
             numeric = pd.api.types.is_numeric_dtype(rows[column])
             rows = rows[rows[column] == float(value) if numeric else rows[column] == value]
         if take in ("first", "last") and rows.duplicated(["seed", "step"]).any():

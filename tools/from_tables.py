@@ -15,7 +15,7 @@ from packed import ROBUSTNESS, ROOT, Packed
 from packing import shrink
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, check_known
 from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.config import resolve_config
@@ -95,9 +95,7 @@ def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
         UserError: if the checkout has uncommitted changes, or there is no such figure.
     """
     for figure in figures:
-        if figure not in packed.about["figures"]:
-            hint = suggestion(figure, packed.about["figures"])
-            raise UserError(f"{figure}: no such figure; {hint}.")
+        check_known(f"{figure}: no such figure", figure, packed.about["figures"])
     commit, plan, drawn = _commit(), _plan(packed), []
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures or packed.about["figures"]:
