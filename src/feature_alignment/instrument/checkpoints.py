@@ -140,17 +140,13 @@ def load_parameters(model: nn.Module, file: Path) -> None:
         for key, value in found.items()
         if isinstance(value, torch.Tensor) or str(key).endswith(_EXTRA)
     }
-    own = model.state_dict()
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    tied = {name: alike for alike in names.values() for name in alike}
+    own, parameters = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
     while not own.keys() & values.keys() and any(_WRAPPER.match(name) for name in values):
         values = {_WRAPPER.sub("", name): value for name, value in values.items()}
     for name, value in own.items():
         if name not in values:  # safetensors' `save_model` keeps only one of tied weights
-            alike = next((other for other in tied.get(name, ()) if other in values), None)
-            if alike is not None:
+            tied = (other for other, p in parameters.items() if p is parameters.get(name))
+            if alike := next((other for other in tied if other in values), None):
                 values[name] = values[alike]
         check_known(f"{file}: there is no {name!r}, which the model has", name, values)
         if not name.endswith(_EXTRA) and values[name].shape != value.shape:
