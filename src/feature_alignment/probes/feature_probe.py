@@ -97,13 +97,20 @@ class FeatureProbe:
             TrainingDivergedError: if a layer's weights are zero, or no gradient reaches it, unless
                 `partial`.
         """
-        if self._initial_tangents is None:
+        initial = self._initial_tangents
+        if initial is None:
             matrices = layer_feature_matrices(
                 model, self._x, self._layers, self._initial, **self._options
             )
         else:
             matrices = {
-                name: self._matrices(name, model, now, self._initial_tangents[name])
+                name: FeatureMatrices(
+                    weight_matrix=model.get_parameter(f"{name}.weight").detach(),
+                    covariance=preactivation_feature_covariance(now),
+                    positions=1,
+                    initial_weight=self._initial[f"{name}.weight"],
+                    tangent_change=preactivation_feature_covariance((now - initial[name]).double()),
+                )
                 for name, now in preactivation_gradients(model, self._x, self._layers).items()
             }
         measurement = Measurement()
@@ -142,14 +149,3 @@ class FeatureProbe:
         """Continue from the `state` returned by `state_dict`."""
         if "generator" in state:
             self._options["generator"].set_state(state["generator"])
-
-    def _matrices(
-        self, name: str, model: nn.Module, tangents: torch.Tensor, initial: torch.Tensor
-    ) -> FeatureMatrices:
-        return FeatureMatrices(
-            weight_matrix=model.get_parameter(f"{name}.weight").detach(),
-            covariance=preactivation_feature_covariance(tangents),
-            positions=1,
-            initial_weight=self._initial[f"{name}.weight"],
-            tangent_change=preactivation_feature_covariance((tangents - initial).double()),
-        )
