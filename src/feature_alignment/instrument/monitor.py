@@ -124,10 +124,9 @@ class Monitor:
         state: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
         check_kind("model", model, nn.Module, "a torch.nn.Module")
-        if isinstance(measure, str) or callable(measure):
+        if isinstance(measure, str) or callable(measure) or not isinstance(measure, Iterable):
             measure = [measure]
-        if not isinstance(measure, Iterable):
-            raise UserError(f"measure: found {shortened(measure)}; give names or probes.")
+        measure = list(measure)
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
         if loss is not None and (isinstance(loss, type) or not callable(loss)):
@@ -142,7 +141,6 @@ class Monitor:
         self._subject, self._output = Subject(model, dtype), output
         subject = self._subject.network
         self._samples = as_samples(x, inputs, input_like(subject)).kept(device, dtype)
-        measure = list(measure)
         for given in measure:
             if isinstance(given, type):
                 raise UserError(f"measure: {given.__name__} is a class; give an instance of it.")

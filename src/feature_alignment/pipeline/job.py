@@ -22,12 +22,7 @@ import psutil
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of, unfinished
 from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
-from feature_alignment.pipeline.imports import (
-    SOURCE_ROOT,
-    closure_hash,
-    external_imports,
-    importer,
-)
+from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports, importer
 from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.provenance import (
     git_state,

@@ -66,11 +66,7 @@ def git_state() -> dict[str, Any]:
     def ask(*arguments: str) -> str | None:
         with suppress(OSError, subprocess.CalledProcessError):
             return subprocess.run(
-                [*here, *arguments],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
+                [*here, *arguments], env=environment, capture_output=True, text=True, check=True
             ).stdout.strip()
         return None
 
