@@ -3,6 +3,9 @@
 What is packed was made by a checkout without uncommitted changes, or without any to the code that
 made it, with one version of each module, which is that of its commit where this checkout has it.
 Stand-ins for data that the preset takes real must be named.
+
+In all functions `name` is a result's name, `at` the folder that contains its `results` and
+`figures`, and `target` the folder of the packed result, such as `evidence/<name>`.
 """
 
 import contextlib
@@ -41,19 +44,13 @@ TILE, TILE_SHARE = 32, 0.1
 WITHHELD = "(a local copy)"
 """Replaces a user's path, which means nothing to anybody else."""
 MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
-_OTHER_DATA = "is not the data of the packed result {name}; give what was made of the same."
 
 
 def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """Pack a finished result.
 
-    Earlier records of making it again are kept for the figures whose numbers have not changed.
-
-    Args:
-        name: the result's name.
-        at: the folder that contains its `results` and `figures`.
-        stand_ins: datasets that may be a stand-in although the preset takes the real one.
-        target: the folder to write or to replace.
+    `stand_ins` are datasets that may be a stand-in although the preset takes the real one. Earlier
+    records of making it again are kept for the figures whose numbers have not changed.
 
     Raises:
         UserError: if a file is not as its job wrote it, the code was that of a dirty checkout or of
@@ -94,12 +91,6 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """Pack a result's figures into the packed result of that name, replacing the same ones.
 
     Records of making the packed result again are kept for figures whose numbers have not changed.
-
-    Args:
-        name: the result's name.
-        at: the folder that contains its `results` and `figures`.
-        stand_ins: see `pack`.
-        target: the folder with the packed result.
 
     Raises:
         UserError: if there is none; the result could not be packed by itself; its preset, versions,
@@ -269,16 +260,8 @@ def _write_json(told: Any, file: Path) -> None:
 def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
     """Record next to the packed result of that name that it was made again, and what came out.
 
-    If the result has fewer figures, only these are compared.
-
-    Args:
-        name: the result's name.
-        at: the folder that contains its `results` and `figures`, or a folder that it was packed
-            into elsewhere.
-        target: the folder with the packed result.
-
-    Returns:
-        the verdicts that differ, by claim: as packed, and as made again.
+    If the result has fewer figures, only these are compared. `at` may also be a folder that it was
+    packed into elsewhere. Returns the verdicts that differ, by claim: as packed, and as made again.
 
     Raises:
         UserError: if there is no packed result, its preset, data or claims differ, what was made
@@ -290,10 +273,7 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
         if made.folder != at:
             pack(name, at, DATASETS, made.folder)
         about, now, runs = made.about, made.claims, made.runs
-    known = {told["name"]: told for told in packed.about["datasets"]}
-    for data in about["datasets"]:
-        if known.get(data["name"]) != data:
-            raise UserError(f"{at}: {_OTHER_DATA.format(name=name)}")
+    _check_same_data(packed, name, [(at, data) for data in about["datasets"]])
     then = packed.claims[packed.claims["figure"].isin(about["figures"])]
     if about["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
         raise UserError(
@@ -322,17 +302,14 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
 def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> None:
     """Pack a finished multiverse next to the packed result of that name.
 
-    Args:
-        name: the result's name.
-        at: the folder that contains its `results`.
-        target: the folder with the packed result.
-        join: whether to keep packed groups that this multiverse does not have.
+    With `join`, packed groups that this multiverse does not have are kept.
 
     Raises:
         UserError: if there is none, a file is not as its job wrote it, the code was that of a dirty
             checkout or of several versions, or data or preset are not those of the packed result.
     """
-    about, results = _packed(name, target).about, at.resolve() / "results" / name
+    packed, results = _packed(name, target), at.resolve() / "results" / name
+    preset = packed.about["preset"]
     with contextlib.chdir(at):
         verify(name)
     if not (results / "multiverse.provenance.json").exists():
@@ -343,15 +320,12 @@ def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> No
     made = [path for folder in folders for path in sorted(folder.glob("*provenance.json"))]
     records = {path: read_provenance(path) for path in made}
     _check_code(records)
-    known = {told["name"]: told for told in about["datasets"]}
-    for path, record in records.items():
-        data = _dataset(record["data"]) if "data" in record else None
-        if data is not None and known.get(data["name"]) != data:
-            raise UserError(f"{path}: {_OTHER_DATA.format(name=name)}")
-    if gathered["spec"]["preset"] != about["preset"]:
+    data = {path: record["data"] for path, record in records.items() if "data" in record}
+    _check_same_data(packed, name, [(path, _dataset(told)) for path, told in data.items()])
+    if gathered["spec"]["preset"] != preset:
         raise UserError(
             f"preset: the multiverse's is {gathered['spec']['preset']}, the packed result's "
-            f"{about['preset']}; pack what was made at one."
+            f"{preset}; pack what was made at one."
         )
     blocks = [record for record in records.values() if "universes" in record["spec"]]
     told = {
@@ -364,8 +338,8 @@ def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> No
     }
     parts, tables = [told], [_unchanged(results / file) for file in (ROBUSTNESS, "multiverse.csv")]
     if join and (target / "multiverse.json").exists():
-        packed = [target / ROBUSTNESS, target / "multiverse.csv.gz"]
-        kept = [rows[~rows["group"].isin(groups)] for rows in map(_texts, packed)]
+        before = [target / ROBUSTNESS, target / "multiverse.csv.gz"]
+        kept = [rows[~rows["group"].isin(groups)] for rows in map(_texts, before)]
         tables = [pd.concat(both) for both in zip(tables, kept, strict=True)]
         parts += _parts_left(target, kept[1])
     robustness, universes = (_csv(rows.sort_values("group", kind="stable")) for rows in tables)
@@ -390,6 +364,18 @@ def _packed(name: str, target: Path) -> Packed:
     if not (target / "about.json").exists():
         raise UserError(f"{target}: holds no packed result; pack {name} first.")
     return Packed(target)
+
+
+def _check_same_data(
+    packed: Packed, name: str, read: Iterable[tuple[Path, dict[str, Any]]]
+) -> None:
+    known = {told["name"]: told for told in packed.about["datasets"]}
+    for place, told in read:
+        if known.get(told["name"]) != told:
+            raise UserError(
+                f"{place}: is not the data of the packed result {name}; give what was made of the "
+                "same."
+            )
 
 
 def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict[str, Any]]]:

@@ -70,12 +70,9 @@ def load_statements(folder: Path) -> tuple[Statement, ...]:
 
 
 def judging(statement: Statement, claims: dict[str, Claim], where: str) -> list[str]:
-    """Ids of the claims that judge a statement, without the paper's key.
+    """Ids of the claims that judge a statement, without the paper's key, as those of `claims` are.
 
-    Args:
-        statement: the statement.
-        claims: the paper's claims by id without its key.
-        where: the file, for the error.
+    `where` is the file, for the error.
 
     Raises:
         UserError: if a claim that it names does not exist.
