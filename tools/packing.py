@@ -44,6 +44,8 @@ TILE, TILE_SHARE = 32, 0.1
 WITHHELD = "(a local copy)"
 """Replaces a user's path, which means nothing to anybody else."""
 MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
+Records = dict[Path, dict[str, Any]]
+"""What provenance files record, by file."""
 
 
 def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
@@ -378,7 +380,7 @@ def _check_same_data(
             )
 
 
-def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict[str, Any]]]:
+def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], Records]:
     """The verdicts of a finished result, their provenance, and that of all that they rest on."""
     with contextlib.chdir(at):
         verify(name)
@@ -397,9 +399,7 @@ def _records(results: Path, figures: Path) -> Iterator[Path]:
         yield from sorted(folder.glob(f"{pattern}provenance.json"))
 
 
-def _of_figures(
-    records: dict[Path, dict[str, Any]], made: dict[str, Any]
-) -> dict[Path, dict[str, Any]]:
+def _of_figures(records: Records, made: dict[str, Any]) -> Records:
     """A result's records of the figures that were judged, of their runs and of their data."""
     specs = [record["spec"] for record in records.values()]
     drawn = [spec for spec in specs if spec.get("figure") in made["figures"]]
@@ -415,7 +415,7 @@ def _of_figures(
     return {path: record for path, record in records.items() if counts(path, record)}
 
 
-def _check_code(records: dict[Path, dict[str, Any]]) -> None:
+def _check_code(records: Records) -> None:
     hashes: dict[tuple[str, ...], tuple[str, Path]] = {}
     known: dict[str, tuple[dict[str, str], Path]] = {}
     for path, record in records.items():
@@ -530,7 +530,7 @@ def shrink(picture: Path, folder: Path) -> None:
     (folder / picture.name).write_bytes(min(found, key=len))
 
 
-def _runs(records: dict[Path, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _runs(records: Records) -> Iterator[dict[str, Any]]:
     for path, record in records.items():
         if "experiment" in record["spec"]:
             yield {
@@ -558,9 +558,7 @@ def _device(record: dict[str, Any]) -> str:
     return " and ".join([*record.get("earlier_machines", ()), own])
 
 
-def _about(
-    spec: dict[str, Any], records: dict[Path, dict[str, Any]], runs: pd.DataFrame
-) -> dict[str, Any]:
+def _about(spec: dict[str, Any], records: Records, runs: pd.DataFrame) -> dict[str, Any]:
     every, shown = list(records.values()), _shown(spec)
     data = [record["data"] for record in every if "data" in record and _source(record) in shown]
     return {
