@@ -64,13 +64,11 @@ def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataF
         UserError: if one of the files is of an older version.
     """
     here, there = (_verdicts(file, figures).set_index("id") for file in (mine, other))
-    order = list(dict.fromkeys([*here.index, *there.index]))  # that of the ledgers
-    words = here[_PER_CLAIM[1:]].reindex(order)
-    new = there.index.difference(here.index)
-    words.loc[new] = there.loc[new, _PER_CLAIM[1:]]
+    new = there[~there.index.isin(here.index)]
+    words = pd.concat([here, new])[_PER_CLAIM[1:]]  # in the order of the ledgers
     both = here.index.intersection(there.index)
     reworded = both[here.loc[both, "statement"] != there.loc[both, "statement"]]
-    numbers = (found[_PER_RESULT].reindex(order) for found in (here, there))
+    numbers = (found[_PER_RESULT].reindex(words.index) for found in (here, there))
     joined = words.join(
         [side.add_suffix(f"_{name}") for name, side in zip(_SIDES, numbers, strict=True)]
     )
