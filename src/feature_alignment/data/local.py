@@ -37,24 +37,23 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load also reads other formats
             refuse_size(sum(member.file_size for member in members.infolist()))
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            if missing := [key for key in _NPZ_KEYS if key not in archive.files]:
-                first = [shortened(name, quoted=False) for name in archive.files[:8]]
-                raise UserError(
-                    f"{path}: there is no array {missing[0]!r}, but "
-                    f"{', '.join(first) or 'none at all'}; write it with numpy.savez and the "
-                    f"arrays {', '.join(_NPZ_KEYS)}."
-                )
-            arrays = {key: archive[key] for key in _NPZ_KEYS}
-            for key, found in arrays.items():
-                if isinstance(found, bytes):  # what np.load returns for a member that is no array
-                    raise UserError(f"{path}: {key} is no array; write it with numpy.savez.")
-    except (OSError, UserError):
+            names = [shortened(name, quoted=False) for name in archive.files[:8]]
+            arrays = {key: archive[key] for key in _NPZ_KEYS if key in archive.files}
+    except OSError:
         raise
     except Exception as error:  # readers may raise anything on bytes that are not an archive
         raise UserError(
             f"{path}: not a whole .npz file of plain arrays ({reason(error)}); copy it again, or "
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
         ) from error
+    for key in _NPZ_KEYS:
+        if key not in arrays:
+            raise UserError(
+                f"{path}: there is no array {key!r}, but {', '.join(names) or 'none at all'}; "
+                f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
+            )
+        if isinstance(arrays[key], bytes):  # what np.load returns for a member that is no array
+            raise UserError(f"{path}: {key} is no array; write it with numpy.savez.")
     splits = {s: (arrays[f"x_{s}"], arrays[f"y_{s}"]) for s in ("train", "test")}
     canonical, forms = images.from_arrays(info, splits, path)
     origin = {"file": path, "sha256": content_hash("npz", path)}
