@@ -43,6 +43,10 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
     Raises:
         ValueError: if there is no such layer, another module has a matrix of parameters, or a
             weight is complex, not finite, not here, or computed by a forward pre-hook.
+
+    Example:
+        >>> [tuple(matrix.shape) for matrix in layer_matrices(nn.Conv2d(3, 8, kernel_size=5))]
+        [(8, 75)]
     """
     refuse_absent_values(model)
     matrices = []
@@ -129,6 +133,10 @@ def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
 
     Raises:
         ValueError: if a layer is zero, or the initial weights have different shapes.
+
+    Example:
+        >>> round(spectral_complexity([2 * torch.eye(2)], [torch.zeros(2, 2)]), 4)
+        4.0
     """
     norms = _nonzero_norms(weights)
     shares = [
@@ -148,6 +156,11 @@ def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
 
     Raises:
         ValueError: if a layer is zero, or the initial weights have different shapes.
+
+    Example:
+        >>> hidden, last = torch.eye(4), torch.full((1, 4), 0.5)
+        >>> round(pac_bayes_spectral([hidden, last], [0 * hidden, last]), 4)
+        4.0
     """
     norms = _nonzero_norms(weights)
     width = max((len(w) for w in weights[:-1]), default=1)
@@ -164,6 +177,11 @@ def unit_capacity(weights: Matrices, initial: Matrices) -> float:
 
     Raises:
         ValueError: if there are not two layers, or the initial weights have different shapes.
+
+    Example:
+        >>> u, v = torch.diag(torch.tensor([3.0, 4.0])), torch.tensor([[0.0, 2.0]])
+        >>> round(unit_capacity([u, v], [0 * u, v]), 4)
+        10.0
     """
     u, v, u0 = _two_layers("unit_capacity", weights, initial)
     return float(v.norm()) * (float((u - u0).norm()) + _spectral(u0))
@@ -177,6 +195,11 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
     Raises:
         ValueError: if there are not two layers, shapes differ, there is no sample, an input is not
             finite, or the margin is not positive.
+
+    Example:
+        >>> u, v = torch.diag(torch.tensor([3.0, 4.0])), torch.tensor([[0.0, 2.0]])
+        >>> round(unit_capacity_bound([u, v], [0 * u, v], torch.tensor([[1.0, 0.0]]), margin=1), 4)
+        11.4142
     """
     u, v, u0 = _two_layers("unit_capacity_bound", weights, initial)
     check_kind("margin", margin, Real | torch.Tensor, "a number above 0")
@@ -233,6 +256,13 @@ def fisher_rao_norm(
         ValueError: if there is no sample, the labels are not one class number per sample, the
             outputs have several axes, a parameter has no values here, or `chunk_size` is not a
             positive whole number.
+
+    Example:
+        >>> layer = nn.Linear(1, 2, bias=False)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.copy_(torch.tensor([[3.0], [1.0]]).log())
+        >>> round(fisher_rao_norm(layer, torch.ones(1, 1), torch.tensor([1])), 4)  # 3/4 log 3
+        0.824
     """
     refuse_absent_values(model)
     samples, labels = as_samples(x, inputs, input_like(model)), real_tensor("y", y)

@@ -170,6 +170,14 @@ class PathProbe:
 
     Raises:
         ValueError: as `tangent_trace`, or if `only` selects no parameter.
+
+    Example:
+        >>> layer = nn.Linear(1, 1, bias=False)
+        >>> probe = PathProbe(layer, torch.tensor([[3.0]]))
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.add_(2)
+        >>> [(row.metric, round(row.value, 6)) for row in probe(1, layer).rows]
+        [('path_length', 2.0), ('path_complexity', 6.0)]
     """
 
     def __init__(

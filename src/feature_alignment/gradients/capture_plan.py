@@ -115,6 +115,13 @@ def plan_capture(
 
     Raises:
         ValueError: if the model is not supported, or the given parameters are not the model's.
+
+    Example:
+        >>> from feature_alignment import tangent_trace
+        >>> layer, x = nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]])
+        >>> plan = plan_capture(layer, x)
+        >>> tangent_trace(layer, x, plan=plan)
+        25.0
     """
     refuse_dependent_samples(model)
     values = evaluation_point(model, parameters)

@@ -28,6 +28,10 @@ def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
 
     Raises:
         ValueError: if it is not a module, or a parameter has no values here.
+
+    Example:
+        >>> list(copy_parameters(nn.Linear(2, 1)))
+        ['weight', 'bias']
     """
     refuse_absent_values(model)
     return {name: value.detach().clone() for name, value in model.named_parameters()}

@@ -117,6 +117,13 @@ class Features(dict[str, FeatureMatrices]):
     """NFM, AGOP and their correlations by layer name.
 
     Source: Beaglehole et al. 2024, Sections 2 and 3.
+
+    Example:
+        >>> weight, covariance = torch.tensor([[1.0, 2.0]]), torch.ones(1, 1)
+        >>> Features({"first": FeatureMatrices(weight, covariance, positions=1)}).frame()["nfc"]
+        layer
+        first    1.0
+        Name: nfc, dtype: float64
     """
 
     def frame(self) -> pd.DataFrame:

@@ -61,6 +61,12 @@ class FeatureProbe:
 
     Raises:
         ValueError: if a reference is not of real numbers, or zero.
+
+    Example:
+        >>> network = nn.Sequential(nn.Linear(2, 1))
+        >>> row = FeatureProbe(network, torch.eye(2))(0, network).rows[0]
+        >>> row.layer, row.metric, round(row.value, 4)
+        ('0', 'nfc', 1.0)
     """
 
     def __init__(

@@ -88,6 +88,13 @@ class TangentKernelProbe:
     Raises:
         UserError: if `batches` is no mapping of batches.
         TypeError: if `tangent_kernel` has no such option.
+
+    Example:
+        >>> batch = Batch(torch.eye(2), torch.tensor([[1.0], [-1.0]]))
+        >>> probe = TangentKernelProbe({"train": batch}, spectrum=False)
+        >>> row = probe(0, nn.Linear(2, 1)).rows[0]
+        >>> row.metric, round(row.value, 4)
+        ('label_alignment', 1.0)
     """
 
     def __init__(
@@ -203,6 +210,12 @@ class AdaptedKernelProbe:
 
     Raises:
         ValueError: if there are fewer than two points, or the model is not supported.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> probe = AdaptedKernelProbe(layer, Batch(torch.eye(2)))
+        >>> [(row.metric, round(row.value, 4)) for row in probe(0, layer).rows]
+        [('adapted_kernel_change', 1.0)]
     """
 
     def __init__(
