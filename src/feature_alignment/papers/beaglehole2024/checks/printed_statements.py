@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from feature_alignment.free_probability.centred_correlation import (
-    AGOP_WORD,
-    NFM_WORD,
-    NUMERATOR,
-    data_matrices,
-)
+from feature_alignment.free_probability import centred_correlation as correlation
 from feature_alignment.free_probability.words import Trace, matrix_trace
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
@@ -98,10 +93,11 @@ def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[
 
     Source: beaglehole2024, Appendix F, eq. 11, 17-19 and 23-27.
     """
-    c, data = x.T @ (y[:, None] * x), data_matrices(x, y)
+    c, data = x.T @ (y[:, None] * x), correlation.data_matrices(x, y)
     t = matrix_trace({**with_centred(data), "R": r})
-    ta, tb = t("A"), t("B")
-    rho, roots = cosine_similarity(c @ r @ c, c @ r @ data["B"] @ r @ c), t(NFM_WORD) * t(AGOP_WORD)
+    ta, tb, agop, whole = t("A"), t("B"), t(correlation.AGOP_WORD), t(correlation.NUMERATOR)
+    rho = cosine_similarity(c @ r @ c, c @ r @ data["B"] @ r @ c)
+    root = (t(correlation.NFM_WORD) * agop) ** 0.5
     numerator = t("CRCRDR") + 2 * ta * t("CRDRR") + tb * t("CRCRR")
     numerator += ta**2 * t("DRRR") + 2 * ta * tb * t("CRRR")
     third = t("CRDRCRBR") + 2 * ta * t("CRDRRBR") + tb * t("CRRCRBR")
@@ -110,12 +106,12 @@ def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[
     last += 4 * ta * tb * t("RRRCRD") + 2 * ta * tb**2 * t("RRRRC") + 2 * ta**2 * tb * t("RRRRD")
     last += ta**2 * tb**2 * t("RRRR") + ta**2 * t("RRDRRD") + tb**2 * t("RRCRRC")
     expansions = {
-        "equation_11_as_printed": (t(NUMERATOR) * roots**0.5, rho),
-        "equation_11_corrected": (t(NUMERATOR) / roots**0.5, rho),
-        "equation_19_as_printed": (numerator + ta**2 * tb * t("R") ** 3, t(NUMERATOR)),
-        "equation_19_corrected": (numerator + ta**2 * tb * t("RRR"), t(NUMERATOR)),
-        "equation_26_as_printed": (third, t(AGOP_WORD)),
-        "equation_27_as_printed": (last, t(AGOP_WORD)),
+        "equation_11_as_printed": (whole * root, rho),
+        "equation_11_corrected": (whole / root, rho),
+        "equation_19_as_printed": (numerator + ta**2 * tb * t("R") ** 3, whole),
+        "equation_19_corrected": (numerator + ta**2 * tb * t("RRR"), whole),
+        "equation_26_as_printed": (third, agop),
+        "equation_27_as_printed": (last, agop),
     }
     return {name: abs(formula / value - 1) for name, (formula, value) in expansions.items()}
 
@@ -124,8 +120,7 @@ def numerator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARARBR) by eq. 20 of beaglehole2024, which holds as printed."""
     r1, r2, r3, *_ = moments
     a, b = t("A"), t("B")
-    value = a**2 * b * r3 + 2 * a * r2 * r1 * t("CD")
-    return value + b * r1 * r2 * t("CC") + r1**3 * t("CCD")
+    return a**2 * b * r3 + 2 * a * r2 * r1 * t("CD") + b * r1 * r2 * t("CC") + r1**3 * t("CCD")
 
 
 def first_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:

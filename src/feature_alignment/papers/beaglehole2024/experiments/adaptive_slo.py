@@ -2,10 +2,7 @@
 
 import torch
 
-from feature_alignment.layer_features.feature_matrices import (
-    feature_pair,
-    preactivation_feature_covariance,
-)
+from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
@@ -43,9 +40,11 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
             gradients = torch.autograd.grad(signals[-1].sum(), signals)  # of a single output
         if not all(delta.any() for delta in gradients):
             raise TrainingDivergedError("training killed the network: a layer gets no gradient.")
-        covariances = [preactivation_feature_covariance(delta[:, None]) for delta in gradients]
+        covariances = (
+            matrices.preactivation_feature_covariance(delta[:, None]) for delta in gradients
+        )
         correlations = [
-            feature_pair(weight, covariance).correlation(p.subtract_mean)
+            matrices.feature_pair(weight, covariance).correlation(p.subtract_mean)
             for weight, covariance in zip(model.parameters(), covariances, strict=True)
         ]
         chosen = adaptive_speeds(correlations, p.speed)

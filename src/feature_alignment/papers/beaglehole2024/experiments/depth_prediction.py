@@ -8,10 +8,7 @@ import torch
 from feature_alignment.data import synthetic
 from feature_alignment.free_probability.centred_correlation import velocity_correlation
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.layer_features.feature_matrices import (
-    cosine_similarity,
-    preactivation_tangent_kernel,
-)
+from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
@@ -37,14 +34,15 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
             kernel = expected_preactivation_kernel(x, "relu_linearised", p.hidden_layers, variance)
             add("predicted_linearised", velocity_correlation(x, y, kernel))
         add("expected_kernel_rank", expected.trace() ** 2 / expected.square().sum())
-        add("expected_kernel_projection", cosine_similarity(expected, expected @ expected))
+        add("expected_kernel_projection", matrices.cosine_similarity(expected, expected @ expected))
         for width in p.widths:
             squares = []
             generator = run.torch_stream(f"networks of width {width}")
             # The scatter of 𝒦² falls with the width: smaller networks take more for the same error.
             for network in range(p.networks * max(p.widths) // width):
                 model = _network(x, width, p, generator)
-                kernel = preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
+                gradients = preactivation_gradients(model, x)["layers.0"]
+                kernel = matrices.preactivation_tangent_kernel(gradients)
                 squares.append(kernel @ kernel)
                 if network >= p.networks:
                     continue

@@ -3,13 +3,9 @@
 import numpy as np
 import pandas as pd
 
+from feature_alignment.adaptive import penalties
 from feature_alignment.adaptive.adaptive_scales import ABSOLUTE, SQUARE, adaptive_scales
-from feature_alignment.adaptive.penalties import (
-    Penalty,
-    effective_penalty,
-    joint_penalty,
-    rigid_penalty,
-)
+from feature_alignment.adaptive.penalties import Penalty, rigid_penalty
 from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
@@ -18,7 +14,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs
 PENALTIES: dict[str, tuple[Penalty, tuple[Penalty, Penalty], str]] = {
     "omega1": (SQUARE, (SQUARE, rigid_penalty), "o"),
     "omega2": (ABSOLUTE, (ABSOLUTE, rigid_penalty), "s"),
-    "omega3": (joint_penalty(SQUARE, ABSOLUTE), (SQUARE, ABSOLUTE), "^"),
+    "omega3": (penalties.joint_penalty(SQUARE, ABSOLUTE), (SQUARE, ABSOLUTE), "^"),
 }
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
@@ -32,7 +28,7 @@ def table(runs: Runs) -> FigureTable:
     common = {"point": "theory", "seed": 0, "step": 0, "layer": "all", "split": "all"}
     parts = []
     for name, (omega, sides, _) in PENALTIES.items():
-        effective = effective_penalty(omega)
+        effective = penalties.effective_penalty(omega)
         values, closed_form = effective(v), adaptive_scales(*sides, v).penalty
         for metric, at, value in (
             ("penalty", above_one, omega(above_one)),

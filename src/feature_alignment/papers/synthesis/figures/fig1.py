@@ -9,7 +9,6 @@ from feature_alignment.papers.synthesis.parameters import Runs as RunsParameters
 from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 DATASETS = {"mlp": "mnist", "vgg": "cifar10", "gpt": "shakespeare"}
@@ -19,8 +18,8 @@ TITLES = {
     "gpt": "transformer\nShakespeare characters",
 }
 OPTIMIZERS = {
-    "gd": ("gradient descent", COLOURS["gradient descent"]),
-    "slo": ("SLO", COLOURS["speed limited"]),
+    "gd": ("gradient descent", style.COLOURS["gradient descent"]),
+    "slo": ("SLO", style.COLOURS["speed limited"]),
 }
 MARKERS = {"gd": "o", "slo": "s"}  # in panel B
 SHARES = {0.0: ("-", "true labels"), 0.5: ("--", "50 % random")}
