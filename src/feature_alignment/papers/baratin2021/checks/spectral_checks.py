@@ -150,8 +150,7 @@ def _principal_components(features: np.ndarray) -> list[Check]:
 def _scalar_case(features: np.ndarray) -> tuple[FunctionBasis, np.ndarray, np.ndarray]:
     """Principal components of one output, k(x, x_i) (N, n) and the functions (N, n)."""
     basis = principal_components(features, SAMPLES)
-    kernel = features[:, 0] @ features[SAMPLES, 0].T
-    return basis, kernel, basis.functions[:, 0]
+    return basis, features[:, 0] @ features[SAMPLES, 0].T, basis.functions[:, 0]
 
 
 def _regression(features: np.ndarray, generator: np.random.Generator) -> list[Check]:

@@ -65,9 +65,9 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
         result.add(metric, value, step=last, split=split)
     gap = scores["train", "accuracy"] - scores["test", "accuracy"]
     result.add("generalisation_gap", gap, step=last, split="test")
-    result.add("goal_reached", scores["train", "loss"] < p.loss_goal, step=last)
-    result.add("tangent_trace_ratio", _trace(model, batch, plan) / trace_at_start, step=last)
     for metric, value in {
+        "goal_reached": scores["train", "loss"] < p.loss_goal,
+        "tangent_trace_ratio": _trace(model, batch, plan) / trace_at_start,
         "path_complexity": path.complexity,
         "path_length": path.length,
         "fisher_rao_norm": complexity.fisher_rao_norm(model, x, y),

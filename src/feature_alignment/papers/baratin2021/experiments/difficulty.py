@@ -61,8 +61,7 @@ def draw_examples(run: SeedRun[Difficulty]) -> Splits:
         x, y = run.dataset.draw("train", easy + p.difficult_samples, rng, f"{keys}easy_samples")
         x_difficult, y_difficult = x[easy:], y[easy:]
         if p.difficult_dataset is None:
-            stream = run.stream("random_labels")
-            y_difficult, _ = random_labels(y_difficult, 1.0, CLASSES, stream)
+            y_difficult, _ = random_labels(y_difficult, 1.0, CLASSES, run.stream("random_labels"))
         x, y = x[:easy], y[:easy]
     else:
         x, y = run.dataset.draw("train", easy, rng, f"{keys}easy_samples")

@@ -32,8 +32,7 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     result = SeedResult(arrays=arrays)
     uncentred = eigenfunctions(kernel, 10).eigenvalues
     result.add("eigenvalue_ratio_10_uncentred", uncentred[9] / uncentred[0], step=0, split="grid")
-    ratio = values[10 - p.first_index] / values[0]
-    result.add("eigenvalue_ratio_10", ratio, step=0, split="grid")
+    result.add("eigenvalue_ratio_10", values[10 - p.first_index] / values[0], step=0, split="grid")
     result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
     half = len(magnitudes) - 1
     dominant = magnitudes.argmax(axis=0)

@@ -38,8 +38,7 @@ def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
         centred = solutions - solutions.mean(axis=0)
         spread = centred.std(axis=0)
         for name, bound in zip(CURVES[1:3], means[1:3], strict=True):
-            over = bound / means[0]
-            result.add(f"{name}_over_error", over, step=0, split="all", scale=scale)
+            result.add(f"{name}_over_error", bound / means[0], step=0, split="all", scale=scale)
         result.add("spread_ratio", spread[1] / spread[0], step=0, split="all", scale=scale)
         result.arrays[f"solutions/{scale}"] = centred
     agreement = spearmanr(curves["norm_bound"], curves["error"]).statistic  # pyright: ignore[reportAttributeAccessIssue]: as in fourier.py

@@ -96,8 +96,7 @@ def perturb(
             result.add(f"singular_{rank}_over_random", ratio, **at)
         if split == "test":
             dimension = sum(w.numel() for w in weights.values())
-            floor = (dimension / min(before.numel(), dimension)) ** 0.5
-            result.add("isotropic_floor", floor, **at)
+            result.add("isotropic_floor", (dimension / min(before.numel(), dimension)) ** 0.5, **at)
 
 
 def _moved(network: nn.Module, direction: Direction, size: float) -> Direction:

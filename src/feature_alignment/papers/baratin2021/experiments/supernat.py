@@ -74,8 +74,7 @@ def _add_summary(add: Add, flow: Flow, problem: NoisyRegression) -> None:
     add("noise_fit", fit[last], step=last)
     left = 1 - fit[last // 2]
     if left > NOTHING_LEFT:
-        share = abs(fit[last] - fit[last // 2]) / left
-        add("late_noise_share", share, step=last)
+        add("late_noise_share", abs(fit[last] - fit[last // 2]) / left, step=last)
 
 
 def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:

@@ -191,8 +191,7 @@ def _draw_paper(
         if numbers.get("low", 0) > 1 or numbers.get("high", 1) < 1:  # a factor or a share
             shown = rows_where(run, metric=OVERLAID[row]).set_index(["step", "seed"])["value"]
             if rows[row].get_yscale() == "log":
-                logs = shown.map(np.log).groupby("step").mean()
-                curve = logs.map(np.exp)
+                curve = shown.map(np.log).groupby("step").mean().map(np.exp)
             else:
                 curve = shown.groupby("step").mean()
             scale = curve[curve.index >= (curves.AXIS_BEGIN if "from_10" in claim else 0)].iloc[0]

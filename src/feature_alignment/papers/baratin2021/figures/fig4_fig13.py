@@ -101,9 +101,8 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
         differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
         value = group["depth"].rank().corr(group["value"].rank()) if differs else 0.0
         own = {"seed": seed, "split": split, "metric": f"{metric}_depth_spearman", "value": value}
-        depths = {*summed.loc[summed["seed"] == seed, "depth"]}
-        if missing := sorted(depths - {*group["depth"]}):
-            names = ", ".join(f"{depth:.0f}" for depth in missing)
+        depths = {*summed.loc[summed["seed"] == seed, "depth"]} - {*group["depth"]}
+        if names := ", ".join(f"{depth:.0f}" for depth in sorted(depths)):
             own["remark"] = f"without depth {names} in some seeds, where {metric} has no value"
         rows.append(common | own)
     return pd.DataFrame(rows)
@@ -156,26 +155,22 @@ def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
         found[split, "rise"] = alignment.max() - alignment[0]
         found[split, "half_rise_step"] = _reached(alignment, 0.5)
     easily, hardly = (curve("accuracy", split=split) for split in SPLITS)
-    values = _comparison(easy, difficult)
-    if (late := easy[easy.index >= epoch]).size:  # a short run can end before
-        values |= {f"{metric}_after_epoch": value for metric, value in _rise(late).items()}
-    values["accuracy_lead"] = (easily - hardly).drop(index=0).mean()
-    return found | {("both", metric): value for metric, value in values.items()}
-
-
-def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
     ratio = easy / difficult
     high = ratio.index[ratio >= ratio.max() / 2]
     censored = high[-1] == ratio.index[-1]
     begin = 0 if censored else high[0]
-    return _rise(easy) | {
+    values = _rise(easy) | {
         "ratio_of_maxima": easy.max() / difficult.max(),
         "largest_ratio": ratio.max(),
-        "half_rise_delay": _reached(difficult, 0.5) - _reached(easy, 0.5),
+        "half_rise_delay": found["difficult", "half_rise_step"] - found["easy", "half_rise_step"],
         "ratio_high_iterations": high[-1] - begin,
         "ratio_high_decades": np.log10((1 + high[-1]) / (1 + begin)),
         "ratio_high_censored": float(censored),
     }
+    if (late := easy[easy.index >= epoch]).size:  # a short run can end before
+        values |= {f"{metric}_after_epoch": value for metric, value in _rise(late).items()}
+    values["accuracy_lead"] = (easily - hardly).drop(index=0).mean()
+    return found | {("both", metric): value for metric, value in values.items()}
 
 
 def _rise(curve: pd.Series) -> dict[str, float]:
@@ -203,8 +198,7 @@ def draw_ratio(ax: Axes, alignment: pd.DataFrame) -> None:
     """Ratio of one point's alignment on easy examples to that on difficult ones."""
     broken_axis(ax, alignment["step"])
     wide = alignment.pivot(index=["seed", "step"], columns="split", values="value")
-    ratio = (wide["easy"] / wide["difficult"]).rename("value").reset_index()
-    draw_curve(ax, ratio, "paper")
+    draw_curve(ax, (wide["easy"] / wide["difficult"]).rename("value").reset_index(), "paper")
 
 
 FIGURES = (

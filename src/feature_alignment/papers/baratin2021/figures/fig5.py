@@ -76,8 +76,7 @@ def _draw_choices(ax: Axes, rows: pd.DataFrame, first: str) -> None:
 
     The groups are placed as in `draw_points`.
     """
-    rates = sorted(rows["learning_rate"].unique(), reverse=True)
-    names = {rate: f"η = {rate:g}" for rate in rates}
+    names = {rate: f"η = {rate:g}" for rate in sorted(rows["learning_rate"].unique())[::-1]}
     rows = rows.assign(rate=rows["learning_rate"].map(names))
     colours = style.sequence_colours(names.values())
     draw_points(ax, rows, LABELS, colours, by="method", group="rate")

@@ -22,8 +22,7 @@ def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
     p, result = run.parameters, SeedResult()
     d, phi, variance = p.dimension, p.activation, p.weight_variance
     for psi1 in p.samples_ratios:
-        rng = run.stream(f"data/{psi1:g}")
-        inputs = rng.standard_normal((max(round(psi1 * d), 2), d))
+        inputs = run.stream(f"data/{psi1:g}").standard_normal((max(round(psi1 * d), 2), d))
         labels = unit_deviation(high_rank_quadratic(inputs, run.stream("target")))
         x, y = torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)
         expected = expected_preactivation_kernel(x, phi, 1, variance)

@@ -33,8 +33,7 @@ def table(runs: Runs) -> FigureTable:
     rows = rows[~rows["layer"].str.startswith("head.")]  # for VGG-11, convolutions only
     excess = networks.centred_excess(rows)
     both = networks.ends(pd.concat([rows, excess], ignore_index=True))
-    marks = rows[rows["metric"] == DIVERGED]
-    real = networks.of_real_data(pd.concat([both, marks]), runs)
+    real = networks.of_real_data(pd.concat([both, rows[rows["metric"] == DIVERGED]]), runs)
     whole = networks.without_diverged(real, by="settings")
     group = ["network", "settings", "seed", "layer", "split", "metric"]
     mlp = rows_where(whole, network="mlp").groupby(group, sort=False)
@@ -125,7 +124,6 @@ def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
     from matplotlib.lines import Line2D
 
     datasets = networks.averaged(frame)
-    missing = networks.left_out(datasets)
     handles, labels = curves.get_legend_handles_labels()
     for when, (marker, style) in WHEN.items():
         handles.append(Line2D([], [], color=COLOURS["reference"], marker=marker, linestyle=style))
@@ -133,8 +131,8 @@ def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
         epochs = sorted(rows_where(frame, network="mlp", **own)["step"].unique())
         labels.append(f"B, {when}: epoch {' or '.join(f'{epoch:.0f}' for epoch in epochs)}")
     names = ", ".join(DATASETS[name].title for name in datasets)
-    told = [f"B: mean of {names}", missing]
-    title = "\n".join(fill(line, 26) for line in told if line)
+    told = filter(None, [f"B: mean of {names}", networks.left_out(datasets)])
+    title = "\n".join(fill(line, 26) for line in told)
     ax.legend(handles, labels, loc="center", title=title, title_fontsize="small")
 
 

@@ -83,8 +83,7 @@ def _rise(curves: pd.DataFrame) -> pd.Series:
 
 def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A metric of the first network: seeds as rows, balances as columns."""
-    chosen = _of_first_network(rows, metric)
-    return chosen.pivot(index="seed", columns="balance", values="value")
+    return _of_first_network(rows, metric).pivot(index="seed", columns="balance", values="value")
 
 
 def _of_first_network(rows: pd.DataFrame, metric: str) -> pd.DataFrame:

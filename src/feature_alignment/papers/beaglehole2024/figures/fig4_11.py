@@ -126,8 +126,7 @@ def set_vertical_axis(ax: Axes, metric: str) -> None:
 def draw_matrices(table: FigureTable) -> Picture:
     """Four rows of heat maps, with scales as columns."""
     scales = curves.scales_of(table.frame)
-    width = 2.4 * len(scales) + 1.0
-    figure, axes = style.new_figure(len(PANELS), len(scales), width, height=10.0)
+    figure, axes = style.new_figure(len(PANELS), len(scales), 2.4 * len(scales) + 1.0, height=10.0)
     names = [f"{optimizer}/{name}/{scale:g}" for optimizer, name in PANELS for scale in scales]
     style.show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)
     for row, (optimizer, name) in zip(axes, PANELS, strict=True):

@@ -55,9 +55,8 @@ def table(runs: Runs) -> FigureTable:
             of_networks = {}
             if networks > 1:
                 error_of_mean = network_deviations(seen, "decay_rate") / (networks - 1) ** 0.5
-                second_order = _curve(rows_where(here, metric=MEAN_SQUARE))
-                largest = abs(observed - second_order).max(axis=1)
-                of_networks["largest_error_with_mean_square"] = largest
+                second_order = abs(observed - _curve(rows_where(here, metric=MEAN_SQUARE)))
+                of_networks["largest_error_with_mean_square"] = second_order.max(axis=1)
             values = {
                 "largest_error": abs(observed - first_order).max(axis=1),
                 "error_over_constant": _error_over_constant(observed, first_order),

@@ -143,8 +143,7 @@ def _draw_proposition_16(ax: Axes, table: FigureTable) -> None:
 def _draw_remainders(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric=list(REMAINDERS))
     for metric, (label, thing, marker) in REMAINDERS.items():
-        curve = rows_where(rows, metric=metric)
-        draw_curve(ax, curve, thing, label, x="dimension", marker=marker)
+        draw_curve(ax, rows_where(rows, metric=metric), thing, label, x="dimension", marker=marker)
     ax.set_title("should vanish as d grows")
     _label_dimensions(ax, rows, "norm of what is left")
     ax.legend(fontsize=7)
