@@ -11,7 +11,7 @@ from feature_alignment.papers.beaglehole2024.figures import networks
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import new_figure, panel_letters
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 CLAIMS = {"released": "", "text": "_text"}
 """The suffixes of the claims' names, by settings."""
@@ -45,8 +45,7 @@ def draw_correlations(table: FigureTable) -> Picture:
     )
     for row, (name, own) in zip(axes, rows.items(), strict=True):
         for number, (ax, layer) in enumerate(zip(row, layers, strict=True), start=1):
-            networks.draw_both_correlations(ax, rows_where(own, layer=layer))
-            networks.mark_diverged(ax, own)
+            networks.draw_both_correlations(ax, own, layer)
             ax.set_title(f"layer {number}")
         row[0].set_ylabel(f"{name}\ncorrelation")
     title = networks.left_out(datasets) or None
@@ -68,7 +67,6 @@ def draw_mlp(table: FigureTable) -> Picture:
             networks.draw_losses(pair[0], rows)
             networks.draw_weight_changes(pair[1], rows, layers)
             for ax in pair:
-                networks.mark_diverged(ax, rows)
                 ax.set_title(f"{settings} settings")
             if dataset in networks.averaged(table.frame):  # as in the claim
                 draw_paper(pair[1], table.of_claim(f"fig14.mlp_weights_move{CLAIMS[settings]}"))
@@ -103,7 +101,6 @@ def draw_others(table: FigureTable) -> Picture:
             draw_paper(ax, table.of_claim(f"fig15.vgg_weights_move{CLAIMS[settings]}"))
             ax.set_title(title)
         for ax in row:
-            networks.mark_diverged(ax, rows)
             ax.set_xlabel("epoch")
     rows = table.rows(network="gpt")
     networks.draw_losses(axes[2, 0], rows)

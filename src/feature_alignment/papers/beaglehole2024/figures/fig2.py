@@ -77,24 +77,21 @@ def draw(table: FigureTable) -> Picture:
     first = rows_where(frame, network="mlp", dataset=datasets[0], settings=SETTINGS["mlp"])
     layers = networks.layers_of(first, "layers.")
     for number, (ax, layer) in enumerate(zip(axes[0], layers, strict=False), start=1):
-        networks.draw_both_correlations(ax, rows_where(first, layer=layer))
-        networks.mark_diverged(ax, first)
+        networks.draw_both_correlations(ax, first, layer)
         ax.set(title=f"layer {number}", xlabel="epoch")
     _draw_average(axes[0, 5], frame, networks.averaged(frame))
     vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
     cells = list(axes[1:, :3].flat)
     convolutions = networks.layers_of(vgg, "features.")
     for number, (ax, layer) in enumerate(zip(cells, convolutions, strict=False), start=1):
-        networks.draw_both_correlations(ax, rows_where(vgg, layer=layer))
-        networks.mark_diverged(ax, vgg)
+        networks.draw_both_correlations(ax, vgg, layer)
         ax.set(title=f"convolution {number}", xlabel="epoch")
     cells[-1].axis("off")
     _draw_legend(cells[-1], axes[0, 0], frame)
     gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], networks.ATTENTION, strict=True):
-            rows = gpt[gpt["layer"] == f"blocks.{row}.attention.{name}"]  # maybe none: fewer blocks
-            networks.draw_both_correlations(ax, rows)
+            networks.draw_both_correlations(ax, gpt, f"blocks.{row}.attention.{name}")
             ax.set(title=f"block {row + 1}, {name}", xlabel="step")
     panel_letters(axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3])
     for ax in (*axes[:, 0], *axes[1:, 3]):

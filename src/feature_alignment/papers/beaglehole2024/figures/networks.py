@@ -209,17 +209,19 @@ def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
     return [name for name in frame["layer"].unique() if name.startswith(prefix)]
 
 
-def draw_both_correlations(ax: Axes, rows: pd.DataFrame) -> None:
+def draw_both_correlations(ax: Axes, rows: pd.DataFrame, layer: str) -> None:
     """UC-NFC and C-NFC of one layer, in a line style for each of the settings if there are two."""
-    shown = rows["settings"].unique()
+    own = rows[rows["layer"] == layer]  # maybe none: a transformer can have fewer blocks
+    shown = own["settings"].unique()
     told = len(shown) > 1 or "unit" in shown
     for metric, name in CORRELATIONS.items():
         for settings in shown:
-            chosen = rows_where(rows, metric=metric, settings=settings)
+            chosen = rows_where(own, metric=metric, settings=settings)
             label = f"{name}, {settings.replace('unit', 'text')}" if told else name
             line = LINES[settings] if told else "-"
             draw_curve(ax, chosen, label=label, linestyle=line, **LOOKS[metric])
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1])
+    mark_diverged(ax, rows)
 
 
 def mark_diverged(ax: Axes, rows: pd.DataFrame) -> None:
@@ -237,6 +239,7 @@ def draw_losses(ax: Axes, rows: pd.DataFrame) -> None:
     for split in ("train", "test"):
         draw_curve(ax, rows_where(losses, split=split), split, split)
     ax.set(ylabel="loss", ylim=(0, HEADROOM * losses["value"].max()))
+    mark_diverged(ax, rows)
 
 
 def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
@@ -250,3 +253,4 @@ def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str])
     changes = changes[changes["step"] > (changes["settings"] == "released")]
     for layer, look in sequence_looks(layers).items():
         draw_curve(ax, rows_where(changes, layer=layer), label=layers[layer], **look)
+    mark_diverged(ax, rows)
