@@ -235,9 +235,8 @@ FIGURES = (
         caption="As Figure 2, with learning rate 0.003: training of VGG19 on CIFAR-10 without and "
         "with 50 % random labels (columns). Light blue, dash-dotted: Figure 2's runs, with "
         "learning rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and "
-        "T₄₀. "
-        "Dotted: the lowest effective rank in the paper's plot, of a VGG19 of full width, as a "
-        f"share of the highest; narrower networks are not judged by it. {OVER_SEEDS}",
+        "T₄₀. Dotted: the lowest effective rank in the paper's plot, of a VGG19 of full width, as "
+        f"a share of the highest; narrower networks are not judged by it. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(SMALL_RATE, USUAL_RATE)),
         table=table,
         draw=partial(draw, rate=SMALL_RATE, name="fig14"),

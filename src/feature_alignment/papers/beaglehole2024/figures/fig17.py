@@ -65,10 +65,9 @@ FIGURE = Figure(
     title="Speed Limited Optimization on house numbers",
     caption="ReLU network with four hidden layers on SVHN, trained from PyTorch's default "
     "initialisation by gradient descent and by SLO. A: UC-NFC, C-NFC and C/UC ratio "
-    f"tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) of the first layer, and the training loss; the dotted "
-    f"line is a bound on SLO's last epoch. {OVER_SEEDS} B, C: "
-    "diagonals of the first layer's NFM and AGOP after training, as images (seed 0, mean over "
-    "channels), each divided by its largest entry.",
+    "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) of the first layer, and the training loss; the dotted line is a "
+    f"bound on SLO's last epoch. {OVER_SEEDS} B, C: diagonals of the first layer's NFM and AGOP "
+    "after training, as images (seed 0, mean over channels), each divided by its largest entry.",
     points=points,
     table=table,
     draw=draw,

@@ -146,17 +146,16 @@ def _draw_scatter(ax: Axes, rows: pd.DataFrame, bound: float | None) -> None:
 FIGURE = Figure(
     name="fig3",
     title="The C-NFC at initialisation, predicted by random matrix theory and observed",
-    caption="Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation "
-    "on the alignment reversing data set, n = d = k, against the balance γ, the share of label "
-    "1. Left: predicted from moments of R averaged over networks. Middle: observed with one "
-    "network; bars: standard deviation over networks, mean over draws of the data (seeds). "
-    "Thin lines: single draws; thick: their mean, from four draws on with a band of one "
-    "standard deviation either way. Right: mean observed against mean predicted, one point for "
-    "each γ; dotted: how far the two may differ by our criterion; R²: what the prediction "
-    "explains of the variation over γ, flat where there is none; error: the largest difference. "
-    "A-E: readings of the data set's construction, whose text cannot be followed to the letter: "
-    "tempered with δ = 10⁻³ and 10⁻², square, compact, and rounded, with the Gram matrix in "
-    "float32.",
+    caption="Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation on "
+    "the alignment reversing data set, n = d = k, against the balance γ, the share of label 1. "
+    "Left: predicted from moments of R averaged over networks. Middle: observed with one network; "
+    "bars: standard deviation over networks, mean over draws of the data (seeds). Thin lines: "
+    "single draws; thick: their mean, from four draws on with a band of one standard deviation "
+    "either way. Right: mean observed against mean predicted, one point for each γ; dotted: how "
+    "far the two may differ by our criterion; R²: what the prediction explains of the variation "
+    "over γ, flat where there is none; error: the largest difference. A-E: readings of the data "
+    "set's construction, whose text cannot be followed to the letter: tempered with δ = 10⁻³ and "
+    "10⁻², square, compact, and rounded, with the Gram matrix in float32.",
     points=points,
     table=table,
     draw=draw,

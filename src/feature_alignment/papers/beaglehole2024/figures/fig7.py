@@ -175,14 +175,13 @@ FIGURE = Figure(
     title="A first-order prediction of the C-NFC extends to depth and other activations",
     caption="Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation, at "
     "the first layer of networks with two hidden layers, against the decay rate α of the data's "
-    "covariance, whose eigenvalues are 1/(1 + k^α); each activation has its own "
-    "vertical range. Dotted: first-order prediction, from the "
-    "expected PTK at infinite width in closed form; dash-dotted: the same with ReLU's φ′ "
-    "linearised. Symbols: observed at the smaller (dashed) and the larger width (solid), mean over "
-    "networks; bars: standard deviation between networks, mean over draws of the data (seeds). The "
-    "widths are drawn a little to the left and right of their α. Thinner lines without symbols in "
-    "the widths' colours: predicted with the networks' mean 𝒦² in place of the squared mean. "
-    f"Predictions are means over draws. {OVER_SEEDS}",
+    "covariance, whose eigenvalues are 1/(1 + k^α); each activation has its own vertical range. "
+    "Dotted: first-order prediction, from the expected PTK at infinite width in closed form; "
+    "dash-dotted: the same with ReLU's φ′ linearised. Symbols: observed at the smaller (dashed) "
+    "and the larger width (solid), mean over networks; bars: standard deviation between networks, "
+    "mean over draws of the data (seeds). The widths are drawn a little to the left and right of "
+    "their α. Thinner lines without symbols in the widths' colours: predicted with the networks' "
+    f"mean 𝒦² in place of the squared mean. Predictions are means over draws. {OVER_SEEDS}",
     points=points,
     table=table,
     draw=draw,

@@ -99,9 +99,8 @@ FIGURE = Figure(
     "Wᵀdiag(a²)W, the traces of its powers, for ReLU and erf to first order, from the expected "
     "PTK, which does not depend on ψ₂. Right: observed against predicted, dark to light by growing "
     "ψ₂; on the dotted line they are equal. For the quadratic also: plus signs, free probability "
-    "with each network's own moments of "
-    "R; crosses, first order. The first layer's pre-activations have standard deviation 10 for "
-    "erf, which would be linear in effect at 1.",
+    "with each network's own moments of R; crosses, first order. The first layer's pre-activations "
+    "have standard deviation 10 for erf, which would be linear in effect at 1.",
     points=points,
     table=table,
     draw=draw,

@@ -63,11 +63,10 @@ FIGURE = Figure(
     "fit: ridgeless regression with its initial tangent features, the adaptive solver (ω₁), its "
     "factorised model trained by SGD, and the network trained by SGD. A, D: singular values of the "
     "first layer's deviation, relative to the largest, from 10⁻⁴ on; mean over seeds. B, E: "
-    "effective rank of "
-    "each layer's deviation, and of all layers' as one block-diagonal matrix. C, F: squared test "
-    "error relative to that of the mean. Dots are seeds, short bars their mean, with one standard "
-    "deviation either way from four seeds on. A-C: a quadratic function of one direction of the "
-    "inputs; D-F: two digit classes.",
+    "effective rank of each layer's deviation, and of all layers' as one block-diagonal matrix. C, "
+    "F: squared test error relative to that of the mean. Dots are seeds, short bars their mean, "
+    "with one standard deviation either way from four seeds on. A-C: a quadratic function of one "
+    "direction of the inputs; D-F: two digit classes.",
     points=points_by(LowRank, "task", TASKS),
     table=table,
     draw=draw,

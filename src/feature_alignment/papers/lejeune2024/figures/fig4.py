@@ -127,15 +127,14 @@ FIGURE = Figure(
     name="fig4",
     title="Sample complexity of fixed, adaptive and learned features",
     caption="Smallest test error over epochs against the size n of the training set, for fixed "
-    "tangent features (the linearised network), adaptive ones (its factorised update, "
-    "trained by SGD too, which is not the estimator of Theorem 2; Figure 2b has both) and the "
-    "network itself. Lines are means over seeds of the error's logarithm; the band is one "
-    "standard deviation either way; of fewer than four seeds, each is drawn thinly instead. "
-    "Dots are single seeds, of which claims take the mean. "
-    "Left: the n samples are the same in every epoch. Right: the released code's stream, which "
-    "draws n new ones from the whole training set in every epoch. Top: MLP on MNIST, with the "
-    "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses, in "
-    "both columns, though the released code draws as on the right); "
+    "tangent features (the linearised network), adaptive ones (its factorised update, trained by "
+    "SGD too, which is not the estimator of Theorem 2; Figure 2b has both) and the network itself. "
+    "Lines are means over seeds of the error's logarithm; the band is one standard deviation "
+    "either way; of fewer than four seeds, each is drawn thinly instead. Dots are single seeds, of "
+    "which claims take the mean. Left: the n samples are the same in every epoch. Right: the "
+    "released code's stream, which draws n new ones from the whole training set in every epoch. "
+    "Top: MLP on MNIST, with the values of the paper's earlier version, arXiv:2308.15478, read off "
+    "its figure (crosses, in both columns, though the released code draws as on the right); "
     "bottom: CNN on CIFAR-10. Models are drawn a little beside their n.",
     points=points,
     table=table,
