@@ -112,8 +112,7 @@ class Spectra(ChainParameters, experiment="spectra"):
     samples: int = Field(default=384, ge=8)
     """Training samples n (not stated; Figure 1's, as are dimension, rank and width)."""
     decay: NotNegative | None = by_figure(
-        None,
-        "Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity.",
+        None, "Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity."
     )
     first_index: FirstIndex = 1
     unit_variance: bool = False
@@ -379,8 +378,7 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
     hidden_layers: HiddenLayers = 2
     activation: Activation = by_figure("quadratic", "Activation.")
     target: Literal["low_rank", "high_rank"] = by_figure(
-        "low_rank",
-        "low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q.",
+        "low_rank", "low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q."
     )
     rank: int = Field(default=5, ge=3)
     """Length r of the chain of the low-rank target."""

@@ -10,9 +10,7 @@ import torch
 
 from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.checks import identities
-from feature_alignment.papers.beaglehole2024.checks import printed_statements as printed
-from feature_alignment.papers.beaglehole2024.checks import sampled_statements as sampled
+from feature_alignment.papers.beaglehole2024.checks import identities, statements
 from feature_alignment.papers.beaglehole2024.checks.theorem9 import SAMPLE_SIZES
 from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -25,14 +23,14 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
     """Measure how much the two sides of each statement differ (metrics.yaml)."""
     p, result = run.parameters, SeedResult()
     for rank in CHAIN_LENGTHS:
-        egop = sampled.egop_of_chain(rank, p.dimension, run.stream(f"egop/{rank}"))
+        egop = statements.egop_of_chain(rank, p.dimension, run.stream(f"egop/{rank}"))
         _add(result, egop, rank=rank)
     for d in DIMENSIONS:
         n = round(SAMPLE_SIZES["4d log d"](d))
-        rests = sampled.linearisation_rests(n, d, run.stream(f"linearisation/{d}"))
+        rests = statements.linearisation_rests(n, d, run.stream(f"linearisation/{d}"))
         _add(result, rests, dimension=d, samples=n)
         n = round(SAMPLE_SIZES["d log³d"](d))
-        on_sphere = sampled.sphere_statements(n, d, run.stream(f"lemma 13/{d}"))
+        on_sphere = statements.sphere_statements(n, d, run.stream(f"lemma 13/{d}"))
         _add(result, on_sphere, dimension=d, samples=n)
 
     generator = run.torch_stream("identities")
@@ -43,7 +41,7 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
     _add(result, identities.homogeneity_errors(x))
     _add(result, {"projection": identities.projection_error(x, y[:, 0], generator)})
     r = sample_r(p.dimension, p.dimension, generator, run.device)
-    _add(result, printed.expansion_errors(x, y[:, 0], r))
+    _add(result, statements.expansion_errors(x, y[:, 0], r))
     generator = run.torch_stream("kernel of the quadratic")
     _add(result, identities.quadratic_kernel_errors(x, p.dimension, generator))
 
@@ -51,12 +49,12 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
         generator = run.torch_stream(f"proposition 16/{width}")
         x = _normal(run, generator, p.samples, p.dimension)
         y = _normal(run, generator, p.samples)
-        _add(result, sampled.proposition_16(x, y, width, p.networks, generator), width=width)
+        _add(result, statements.proposition_16(x, y, width, p.networks, generator), width=width)
 
     generator = run.torch_stream("equations")
     x = _normal(run, generator, p.matrix_size, p.matrix_size)
     y = _normal(run, generator, p.matrix_size)
-    _add(result, sampled.trace_errors(x, y, p.matrix_networks, generator))
+    _add(result, statements.trace_errors(x, y, p.matrix_networks, generator))
     return result
 
 

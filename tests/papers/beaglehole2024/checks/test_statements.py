@@ -8,7 +8,7 @@ from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.free_probability.words import canonical_rotation, free_trace, moment_trace
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
+from feature_alignment.papers.beaglehole2024.checks.statements import (
     Expansion,
     alternating_as_printed,
     expansion_errors,
