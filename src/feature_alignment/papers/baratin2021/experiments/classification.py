@@ -50,8 +50,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     result.add("wrong_label_share", wrong, step=0)
     for split, (_, labels) in evaluated.items():
         result.add("evaluation_samples", len(labels), step=0, split=split)
-    result.extend(recorder)
-    return result
+    return result.extend(recorder)
 
 
 def build_network(run: SeedRun[Classification], shape: torch.Size) -> nn.Module:

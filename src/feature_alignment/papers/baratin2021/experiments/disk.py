@@ -49,8 +49,7 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
     )
     result = SeedResult(arrays={"x": x, "y": y})
     result.add("inside_share", float(np.mean(y > 0)), step=0)
-    result.extend(recorder)
-    return result
+    return result.extend(recorder)
 
 
 def _decompose(

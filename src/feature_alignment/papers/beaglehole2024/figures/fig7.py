@@ -17,11 +17,10 @@ ACTIVATIONS = ("quadratic", "relu")
 TARGETS = ("low_rank", "high_rank")
 LAST_IN_THE_MIDDLE = 3.0  # decay rates strictly between 0 and this count as intermediate
 MEAN_SQUARE = "predicted_with_mean_square"  # of several networks
-LINES = {  # colour, line, symbol and shift in α of the two widths
-    "smaller": (PALETTE["sky blue"], "--", "o", -0.04),
-    "larger": (PALETTE["vermillion"], "-", "s", 0.04),
+LINES = {  # colour, line, symbol and shift in α of the two widths, and the paper's width
+    "smaller": (PALETTE["sky blue"], "--", "o", -0.04, 128),
+    "larger": (PALETTE["vermillion"], "-", "s", 0.04, 1024),
 }
-PAPER_WIDTHS = {"smaller": 128, "larger": 1024}
 PAPER_SAMPLES = 128
 TITLES = {"quadratic": "quadratic", "relu": "ReLU"}
 
@@ -155,8 +154,8 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
             mean = _curve(rows_where(rows, metric=metric)).mean()
             ax.plot(mean, line, color=COLOURS["paper"], label=label, zorder=4)
     for width, size in zip(rows["width"].agg(["min", "max"]), LINES, strict=True):
-        colour, line, marker, shift = LINES[size]
-        name = f"k = {width:.0f}{_paper(width, PAPER_WIDTHS[size])}"
+        colour, line, marker, shift, paper = LINES[size]
+        name = f"k = {width:.0f}{_paper(width, paper)}"
         seen = rows_where(rows, metric="observed", width=width)
         seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
         by_draw = seen.groupby(["seed", "decay_rate"])["value"].mean().reset_index()

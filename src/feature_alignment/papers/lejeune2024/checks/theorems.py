@@ -4,7 +4,7 @@ Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Section 3 
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +73,13 @@ def _blocks(network: MLP, x: torch.Tensor) -> Blocks:
 def _flat(blocks: Blocks) -> torch.Tensor:
     """All features, (n, p)."""
     return torch.cat([block.flatten(1) for block in blocks], dim=1)
+
+
+def _transformed(
+    blocks: Blocks, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor:
+    """All features, transformed on the side of the inputs and on that of the outputs, (n, p)."""
+    return _flat([out.T @ block @ inp.T for block, (inp, out) in zip(blocks, pairs, strict=True)])
 
 
 def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -174,12 +181,8 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
         ).fit(problem.x, problem.y)
         yield check_of(f"theorem2_objective_{name}", abs(model.objective_ / generic.objective - 1))
     # The kernel of the descents' transformations, so that the solver's are compared with others.
-    on_new, on_old = (
-        _flat([out.T @ block @ inp.T for block, (inp, out) in zip(blocks, pairs, strict=True)])
-        for pairs in [generic.transformations]
-        for blocks in (problem.features_new, features)
-    )
-    kernel = on_new @ on_old.T
+    pairs = generic.transformations
+    kernel = _transformed(problem.features_new, pairs) @ _transformed(features, pairs).T
     assert isinstance(model.transformation_, LayerTransformation)
     sides = list(model.transformation_.sides.values())
     for form, double in (("corrected", True), ("printed", False)):
@@ -250,12 +253,8 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
     coefficients = [torch.as_tensor(model.coefficients) for model in models]
     structure = LayerStructure(logarithmic_penalty, logarithmic_penalty)
     adapted = structure.adapt(dict(zip(layers, coefficients, strict=True)))
-    transformed = _flat(
-        [
-            torch.as_tensor(model.on_outputs).T @ block @ torch.as_tensor(model.on_inputs).T
-            for model, block in blocks
-        ]
-    )
+    pairs = [(torch.as_tensor(m.on_inputs), torch.as_tensor(m.on_outputs)) for m in models]
+    transformed = _transformed(problem.features, pairs)
     rows = (dict(zip(layers, row, strict=True)) for row in zip(*problem.features, strict=True))
     flat = [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
     expected = torch.stack(flat)

@@ -51,8 +51,7 @@ def draw(table: FigureTable) -> Picture:
     for column, title in zip(axes.T, TITLES.values(), strict=False):
         column[0].set_title(title)
         column[-1].set_xlabel("update")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     for ax in axes[:, len(DATASETS) :].flat:
         ax.remove()
     # A separate grid, whose margins do not affect the rows on the left.
