@@ -10,7 +10,7 @@ from torch import nn
 
 from feature_alignment.data.synthetic import disk, disk_labels, grid
 from feature_alignment.kernels.alignment import centre_kernel
-from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
+from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions, label_energy
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.parameters import Disk
@@ -60,13 +60,10 @@ def _decompose(
     kernel = tangent_kernel(copy.deepcopy(model).double(), points).total  # (m², m²)
     uncentred = eigenfunctions(kernel, KEPT)
     found = eigenfunctions(centre_kernel(kernel), KEPT) if p.centred else uncentred
-    ratio, uncentred_ratio = (
-        e.eigenvalues[KEPT - 1] / e.eigenvalues[0] for e in (found, uncentred)
-    )
     invariances = rotation_invariance(points.cpu().numpy(), found.functions[:, :5])
     values = {
-        "eigenvalue_ratio_20": ratio**0.5 if p.ratio_of == "singular_values" else ratio,
-        "eigenvalue_ratio_20_uncentred": uncentred_ratio,
+        "eigenvalue_ratio_20": _decay(found) ** (0.5 if p.ratio_of == "singular_values" else 1.0),
+        "eigenvalue_ratio_20_uncentred": _decay(uncentred),
         "label_energy_top5": label_energy(found.functions, labels, 5),
         "rotation_invariance_top5": invariances.max(),
         # Of the integral operator, so that it does not grow with the number of grid points.
@@ -94,3 +91,8 @@ def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray
     values -= values.mean()
     means = values.groupby(radius[inside] // 0.05).transform("mean")
     return ((means**2).sum() / (values**2).sum()).to_numpy()
+
+
+def _decay(found: Eigenfunctions) -> float:
+    """λ_20/λ_1."""
+    return found.eigenvalues[KEPT - 1] / found.eigenvalues[0]
