@@ -25,15 +25,12 @@ class Network(Section):
 
     train_samples: Count = Field(default=10000, description="Training images or texts.")
     test_samples: Count = Field(default=1500, description="Test images or texts.")
-    kernel_samples: Count = Field(
-        default=20, description="Training samples of the kernels and feature covariances."
-    )
+    kernel_samples: Count = 20
+    """Training samples of the kernels and feature covariances."""
     trace_samples: Count = Field(default=10, description="Training samples of C's Tr K.")
-    width: Count = Field(
-        default=64,
-        description="Units of a hidden layer, channels of the first convolution, or size of a "
-        "character's vector.",
-    )
+    width: Count = 64
+    """Units of a hidden layer, channels of the first convolution, or size of a character's
+    vector."""
 
     @model_validator(mode="after")
     def _check_samples(self) -> Self:
@@ -46,22 +43,17 @@ class Network(Section):
 class Runs(Parameters, experiment="runs"):
     """Trainings on which the quantities of all three papers are measured (synthesis_fig1)."""
 
-    mlp: Network = Field(
-        default=Network(test_samples=2000, kernel_samples=40, trace_samples=50, width=128),
-        description="The MLP on MNIST.",
-    )
+    mlp: Network = Network(test_samples=2000, kernel_samples=40, trace_samples=50, width=128)
+    """The MLP on MNIST."""
     vgg: Network = Field(default=Network(), description="The VGG11 on CIFAR-10.")
     gpt: Network = Field(default=Network(), description="The transformer on Shakespeare's texts.")
     context: Count = Field(default=64, description="Characters of a text.")
     batch_size: Count = Field(default=100, description="Images or texts in a batch.")
     steps: Count = Field(default=10000, description="Updates of every training.")
-    measure_at: Geometric = Field(
-        default=Geometric(first=2, ratio=1.4),
-        description="Steps at which all is measured, by a geometric schedule; and the last step.",
-    )
-    path_points: int = Field(
-        default=10, ge=2, description="Points of the path that the adapted kernel averages over."
-    )
+    measure_at: Geometric = Geometric(first=2, ratio=1.4)
+    """Steps at which all is measured, by a geometric schedule; and the last step."""
+    path_points: int = Field(default=10, ge=2)
+    """Points of the path that the adapted kernel averages over."""
     precision: Precision = Field(default="float32", description="Floating-point type.")
     seeds: Seeds = Field(default=3, description="Number of seeds; seed i is the integer i.")
     network: Literal["mlp", "vgg", "gpt"] = by_figure("mlp", "The network, and its section.")

@@ -151,13 +151,11 @@ def _draw_remainders(ax: Axes, table: FigureTable) -> None:
 
 def _deviations(table: FigureTable, statements: Mapping[str, str]) -> pd.DataFrame:
     """Relative differences for `draw_deviations`, with the corrected forms of misprints."""
-    rows = table.rows(metric=list(statements))
-    forms = rows["metric"].map(dict.fromkeys(MISPRINT, "printed")).fillna("stated")
-    parts = [rows.assign(statement=rows["metric"], form=forms)]
-    for printed in MISPRINT.keys() & statements.keys():
-        corrected = table.rows(metric=MISPRINT[printed])
-        parts.append(corrected.assign(statement=printed, form="corrected"))
-    return pd.concat(parts)
+    rows = table.rows(metric=[*statements, *MISPRINT.values()])
+    forms = dict.fromkeys(MISPRINT, "printed") | dict.fromkeys(MISPRINT.values(), "corrected")
+    form = rows["metric"].map(forms).fillna("stated")
+    statement = rows["metric"].replace({other: printed for printed, other in MISPRINT.items()})
+    return rows_where(rows.assign(form=form, statement=statement), statement=list(statements))
 
 
 FIGURE = Figure(
