@@ -4,9 +4,12 @@ import importlib.util
 import json
 import shutil
 import sys
+from datetime import date
 
+import facts
 import pandas as pd
 import pytest
+import yaml
 
 from feature_alignment.pipeline.claims.evaluate import COLUMNS
 
@@ -87,6 +90,24 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
     assert found["theirs|example2030.a"] == "0.5"
     assert found["picture|example2030_fig1"]["file"].endswith("laptop/figures/example2030_fig1.png")
     assert found["count|paper=example2030|outcome=partly"] == "1"
+
+
+def test_the_papers_claims_that_had_another_criterion_are_counted(
+    ask, evidence, root, tmp_path, monkeypatch
+):
+    source = root / "tests" / "example_paper" / "example2030" / "claims.yaml"
+    ledger = yaml.safe_load(source.read_text())
+    for entry in ledger["claims"][1:]:
+        entry["was"] = [{"date": date(2026, 11, 22), "criterion": "1.", "reason": "A typo."}] * 2
+    file = tmp_path / "example2030" / "claims.yaml"
+    file.parent.mkdir()
+    file.write_text(yaml.safe_dump(ledger))
+    monkeypatch.setattr(facts, "ledgers", lambda: [file])
+    names = "fig1.fair_share", "fig1.bent_share"
+    ours = claim("fig2.loss_falls", "reproduced", kind="ours")
+    evidence("quick", *(claim(name, "reproduced") for name in names), ours)
+    found, wrong = ask("#changed()")
+    assert (found, wrong) == ({"changed": "1"}, [])
 
 
 @pytest.mark.parametrize(

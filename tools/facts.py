@@ -21,10 +21,11 @@ from statements import PAPERS, load_statements
 from feature_alignment.data.registry import dataset_info
 from feature_alignment.errors import UserError, check_known, suggestion
 from feature_alignment.pipeline.claims import rules
+from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.multiverse.design import load_multiverses
-from feature_alignment.pipeline.papers import figure_order, papers
+from feature_alignment.pipeline.papers import figure_order, ledgers, papers
 from feature_alignment.pipeline.report.wording import measured_text, number_text
 
 UNITS = {"": 1.0, "%": 100.0, "‰": 1000.0}
@@ -251,6 +252,12 @@ class Facts:
     def count(self, paper: str = "", kind: str = "", outcome: str = "any") -> str:
         """The number of claims."""
         return str(len(self.selection(paper, kind, outcome)))
+
+    @asked
+    def changed(self) -> str:
+        """How many of the claims have had another criterion before, as the ledgers tell."""
+        before = [claim.id for claim in load_ledger(ledgers()) if claim.was]
+        return str(self.selection("", "", "any").index.isin(before).sum())
 
     @asked
     def robust(self, name: str) -> str:
