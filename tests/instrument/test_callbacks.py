@@ -1,4 +1,6 @@
+import os
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -8,6 +10,7 @@ from torch import nn
 
 import feature_alignment as fa
 from feature_alignment.errors import UserError
+from feature_alignment.instrument import callbacks as module
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::Warning"),  # of the packages' own
@@ -117,6 +120,7 @@ def test_a_measurement_leaves_what_forward_passes_log_alone(tmp_path):
                 self.network[1].log_dict["seen"] = len(x)
                 outputs = forward(self, x)
                 self.log("output", outputs.mean(), on_step=True, on_epoch=True)
+                self.log_dict({"largest": outputs.max()}, on_step=True, on_epoch=True)
                 return outputs
 
         model.__class__, model.network[1] = Telling, Other()
@@ -133,6 +137,14 @@ def test_a_measurement_leaves_what_forward_passes_log_alone(tmp_path):
     assert callback.monitor.measured == {0, 2, 4, 6}
 
 
+def test_a_function_in_the_place_of_a_models_log_stays_after_a_measurement():
+    model, noted = small_network(), []
+    model.log = noted.append
+    fa.LightningMonitor(samples()[0]).on_train_start(SimpleNamespace(global_step=0), model)
+    model.log("later")
+    assert noted == ["later"]
+
+
 def test_lightnings_record_goes_on_where_the_same_model_is_fitted_further(tmp_path):
     callback = fa.LightningMonitor(*samples(), every=2, measure=["features"])
     model, trainer = fit(tmp_path, 4, [callback])
@@ -141,6 +153,44 @@ def test_lightnings_record_goes_on_where_the_same_model_is_fitted_further(tmp_pa
     trainer.fit(model, batches())
     assert callback.monitor.measured == {0, 2, 4, 6, 8}
     assert callback.monitor.initial is start
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_a_record_begins_anew_where_the_same_model_starts_again_or_elsewhere(step):
+    callback, model = fa.LightningMonitor(samples()[0], measure="features"), small_network()
+    callback.on_train_start(SimpleNamespace(global_step=0), model)
+    if step:
+        callback.monitor.step(2)
+    with torch.no_grad():
+        model.network[0].weight *= 2
+    callback.on_train_start(SimpleNamespace(global_step=step), model)
+    assert callback.monitor.measured == {step}
+    start = callback.monitor.initial["network.0.weight"]
+    assert torch.equal(start, model.network[0].weight)
+    assert [noted for noted, _ in callback.monitor.problems] == [step] * (step > 0)
+
+
+def test_a_checkpoints_record_takes_the_place_of_one_of_the_same_step(tmp_path):
+    options = {"every": 2, "measure": ["features"]}
+    mine, theirs = (fa.LightningMonitor(*samples(), **options) for _ in range(2))
+    _, trainer = fit(tmp_path, 2, [theirs])
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    model = small_network()
+    with torch.no_grad():
+        model.network[0].weight *= 2
+    fit(tmp_path, 2, [mine], model=model)
+    assert not mine.monitor.frame().equals(theirs.monitor.frame())
+    fit(tmp_path, 4, [mine], resume=tmp_path / "last.ckpt", model=model)
+    earlier = mine.monitor.frame().query("step <= 2").reset_index(drop=True)
+    assert earlier.equals(theirs.monitor.frame())
+    assert mine.monitor.measured == {0, 2, 4}
+
+
+def test_a_state_of_before_the_training_is_no_record():
+    callback, model = fa.LightningMonitor(samples()[0], measure="features"), small_network()
+    callback.load_state_dict(fa.LightningMonitor(samples()[0]).state_dict())
+    callback.on_train_start(SimpleNamespace(global_step=0), model)
+    assert callback.monitor.measured == {0}
 
 
 def test_a_record_that_a_test_has_loaded_is_not_that_of_the_next_training(tmp_path):
@@ -194,6 +244,8 @@ def test_a_state_of_ones_own_is_refused(name):
         getattr(fa, name)(*samples(), state="somewhere")
     with pytest.raises(UserError, match=r"^evry: is not an option of Monitor; did you mean 'ev"):
         getattr(fa, name)(*samples(), evry=3)
+    with pytest.raises(UserError, match=r"^model: is not an option of Monitor"):
+        getattr(fa, name)(*samples(), model=nn.Linear(5, 2))
 
 
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_training(tmp_path):
@@ -201,6 +253,24 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_the_training(tmp_path
     callback = fa.LightningMonitor(*samples(), folder=tmp_path / "file" / "record")
     with pytest.raises(UserError, match=r"folder: .*; give another"):
         fit(tmp_path, 2, [callback])
+
+
+def test_a_folder_without_permission_is_told_before_the_training(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("os.access", lambda *given: asked.append(given))  # root has all of them
+    callback = fa.LightningMonitor(*samples(), folder=tmp_path)
+    with pytest.raises(UserError, match=r"^folder: .* is not writable; give another\.$"):
+        callback.on_train_start(SimpleNamespace(global_step=0), small_network())
+    assert asked == [(tmp_path, os.W_OK | os.X_OK)]
+
+
+def test_a_folder_is_made_with_those_that_it_is_in_and_none_is_needed(tmp_path, caplog):
+    for folder in (tmp_path / "runs" / "record", None):
+        callback = fa.LightningMonitor(*samples(), folder=folder, measure="features")
+        callback.on_train_start(SimpleNamespace(global_step=0), small_network())
+        callback.on_fit_end(SimpleNamespace(is_global_zero=True), callback.monitor.model)
+    assert (tmp_path / "runs" / "record" / "metrics.csv").exists()
+    assert not caplog.text
 
 
 def test_a_record_that_cannot_be_saved_at_the_end_is_logged(tmp_path, caplog):
@@ -215,19 +285,25 @@ def test_of_several_processes_the_first_one_saves(tmp_path):
     callback = fa.LightningMonitor(*samples(), **options)
     _, trainer = fit(tmp_path, 2, [callback])
     written = (tmp_path / "record" / "metrics.csv").read_bytes()
-    callback.monitor.step(4)
-    for first in (False, True):
-        callback.on_fit_end(SimpleNamespace(is_global_zero=first), trainer.model)
-        same = (tmp_path / "record" / "metrics.csv").read_bytes() == written
-        assert same is not first
+    step = 2
+    for end in (callback.on_fit_end, partial(callback.on_exception, exception=KeyboardInterrupt())):
+        step += 2
+        callback.monitor.step(step)
+        for first in (False, True):
+            end(SimpleNamespace(is_global_zero=first), trainer.model)
+            same = (tmp_path / "record" / "metrics.csv").read_bytes() == written
+            assert same is not first
+        written = (tmp_path / "record" / "metrics.csv").read_bytes()
 
 
 def test_of_several_processes_of_the_trainer_the_first_one_saves(tmp_path):
     x = {"input_ids": torch.ones(6, 6, dtype=torch.long)}
     options = {"every": 2, "output": "logits", "measure": ["features"]}
     callback = fa.TrainerMonitor(x, folder=tmp_path / "record", **options)
-    train_bert(tmp_path, 2, [callback])
     arguments = SimpleNamespace(output_dir=tmp_path)
+    callback.on_save(arguments, SimpleNamespace(is_world_process_zero=True, global_step=9), None)
+    assert not (tmp_path / "checkpoint-9").exists()  # as long as there is no record
+    train_bert(tmp_path, 2, [callback])
     for first in (False, True):
         shutil.rmtree(tmp_path / "record")
         (tmp_path / "record").mkdir()
@@ -304,14 +380,15 @@ def test_the_trainer_keeps_the_records_of_several_apart(tmp_path):
     assert [callback.monitor.measured for callback in again] == [{0, 2, 4, 6}] * 2
 
 
-def test_a_checkpoint_that_was_cut_off_has_no_record_or_a_whole_one(tmp_path, monkeypatch):
+@pytest.mark.parametrize("cut", ["callbacks.write_whole", "monitor.Monitor.save"])
+def test_a_checkpoint_that_was_cut_off_has_no_record_or_a_whole_one(cut, tmp_path, monkeypatch):
     x = {"input_ids": torch.ones(6, 6, dtype=torch.long)}
     options = {"every": 2, "output": "logits", "measure": ["features"]}
 
-    def cut_off(path, text):
+    def cut_off(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("feature_alignment.instrument.callbacks.write_whole", cut_off)
+    monkeypatch.setattr(f"feature_alignment.instrument.{cut}", cut_off)
     with pytest.raises(KeyboardInterrupt):
         train_bert(tmp_path, 4, [fa.TrainerMonitor(x, **options)])
     monkeypatch.undo()
@@ -339,3 +416,13 @@ def test_a_lightning_training_that_goes_on_without_a_record_says_so():
     assert callback.monitor.problems == [
         (20, "there is no record in the checkpoint, so it begins here")
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("LightningMonitor", "lightning"), ("TrainerMonitor", "transformers")]
+)
+def test_a_missing_package_is_named(name, package):
+    with pytest.raises(ImportError, match=rf"^{name} needs {package}: pip install {package}\.$"):
+        module.__getattr__(name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'Monitors'"):
+        module.__getattr__("Monitors")
