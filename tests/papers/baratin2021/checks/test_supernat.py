@@ -161,6 +161,7 @@ def test_the_bound_is_the_product_of_the_two_norms(problem):
         ({"learning_rate": 50.0, "kappa": None}, "learning rate 50.0 and kappa None diverges"),
         ({"learning_rate": 50.0, "kappa": "literal"}, "diverges; take a smaller"),
         ({"features": np.ones((9, 4))}, "rank-deficient"),
+        ({"features": np.eye(9, 4) * [1, 1, 1, 1e-15]}, "rank-deficient"),  # to rounding
     ],
 )
 def test_what_cannot_be_trained_is_refused(problem, change, message):
@@ -184,3 +185,16 @@ def test_the_losss_factor_multiplies_the_gradient(problem):
 def test_divergence_is_told_from_other_mistakes(problem):
     with pytest.raises(TrainingDivergedError):
         supernat(*problem, 50.0, 400, None)
+
+
+def test_eigenvalues_that_grow_without_end_are_a_divergence_even_if_nothing_moves():
+    """Each step multiplies them by a gradient of 1e50, up to 1e100 in the second."""
+    with pytest.raises(TrainingDivergedError, match=r"^step 2: .* rate 0\.0 and kappa literal"):
+        supernat(np.eye(2), np.full(2, 2e50), 0.0, 10, "literal")
+
+
+@pytest.mark.parametrize("kappa", [None, *KAPPAS])
+def test_a_mode_fitted_in_one_step_and_one_without_a_target_stay_what_they_are(kappa):
+    flow = supernat(np.diag([1.0, 0.5]), np.array([3.0, 0.0]), 2.0, 5, kappa)
+    np.testing.assert_array_equal(flow.weights, [[0, 0], *[[3, 0]] * 5])
+    assert np.isfinite(flow.log_eigenvalues).all()

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.free_probability.centred_correlation import data_matrices
 from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.free_probability.words import canonical_rotation, free_trace, moment_trace
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
@@ -59,6 +60,19 @@ def test_expansions_hold_but_for_the_last_term_of_equation_19_and_the_roots_of_e
     wrong = {name for name, error in errors.items() if error > 1e-12}
     assert wrong == {"equation_11_as_printed", "equation_19_as_printed"}
     assert min(errors[name] for name in wrong) > 0.01
+
+
+def test_the_misprints_of_equations_11_and_19_are_off_by_what_is_misprinted():
+    def t(*factors):
+        return float(torch.linalg.multi_dot([*factors, torch.eye(4).to(x)]).trace()) / 4
+
+    (x, y), r = task(), sample_r(4, 4, torch_stream(0, "tests/r"))
+    errors, data = expansion_errors(x, y, r), data_matrices(x, y)
+    ar, br = data["A"] @ r, data["B"] @ r
+    squared = t(ar, ar) * t(ar, br, ar, br)  # of the denominator, by which it multiplies
+    assert errors["equation_11_as_printed"] == pytest.approx(abs(squared - 1))
+    cubes = t(data["A"]) ** 2 * t(data["B"]) * (t(r) ** 3 - t(r, r, r))
+    assert errors["equation_19_as_printed"] == pytest.approx(abs(cubes / t(ar, ar, br)))
 
 
 def test_equation_28_lacks_one_term():

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.checks import identities
+from feature_alignment.papers.beaglehole2024.checks import identities, sampled_statements
 from feature_alignment.papers.beaglehole2024.experiments.propositions import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedRun
@@ -128,10 +128,47 @@ def test_the_fourth_trace_of_theorem_9s_proof_grows_with_the_dimension(frame):
     assert corrected.max() < 2 * corrected.min()
 
 
+def network(widths=(3,)):
+    """A network of three inputs, inputs and labels."""
+    generator = torch.Generator().manual_seed(0)
+    model = MLP(3, [*widths], 1, "erf", bias=False, generator=generator, dtype=torch.float64)
+    x, y = (torch.randn(4, n, generator=generator, dtype=torch.float64) for n in (3, 1))
+    return model, x, y
+
+
 def test_the_layer_with_the_largest_error_counts(monkeypatch):
     errors = iter([0.5, 2.0, 1.0])
     monkeypatch.setattr(identities, "_second_derivative_errors", lambda *_: {"a": next(errors)})
+    assert identities.identity_errors(*network([3, 3]))["a"] == 2.0
+
+
+def test_the_glossarys_agop_is_compared_at_layers_with_as_many_outputs_as_inputs():
+    """At which it is right where the weights are the identity."""
+    model, x, y = network()
+    with torch.no_grad():
+        model.layers[0].weight.copy_(torch.eye(3))
+    assert identities.identity_errors(model, x, y)["glossary_agop_as_printed"] < 1e-12
+
+
+def test_the_proof_of_proposition_3_squares_the_kernel():
+    """That of one linear layer is all ones, and its square n times that."""
+    model, x, y = network([])
+    found = identities.identity_errors(model, x, y)["proposition_3_proof_as_printed"]
+    assert found == pytest.approx(1 - 1 / len(x), rel=1e-4)
+
+
+def test_the_kernel_of_the_projection_is_one_of_half_the_samples(monkeypatch):
+    seen, (_, x, y) = [], network()
+    monkeypatch.setattr(identities, "velocity_correlation", lambda *given: seen.append(given) or 1)
+    identities.projection_error(x, y, torch.Generator().manual_seed(0))
+    ((_, _, kernel),) = seen
+    assert torch.linalg.matrix_rank(kernel) == len(x) // 2
+    torch.testing.assert_close(kernel @ kernel, 3 * kernel)
+
+
+def test_means_over_networks_count_those_of_a_batch_that_is_not_full():
+    _, x, y = network()
+    networks = sampled_statements.BATCH + 100
     generator = torch.Generator().manual_seed(0)
-    model = MLP(3, [3, 3], 1, "erf", bias=False, generator=generator, dtype=torch.float64)
-    x, y = (torch.randn(4, n, generator=generator, dtype=torch.float64) for n in (3, 1))
-    assert identities.identity_errors(model, x, y)["a"] == 2.0
+    found = sampled_statements.proposition_16(x, y[:, 0], 20, networks, generator)
+    assert found["proposition_16_nfm_norm_ratio"] == pytest.approx(1, abs=0.1)
