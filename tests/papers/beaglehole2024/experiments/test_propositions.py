@@ -1,7 +1,9 @@
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.data.synthetic import uniform_sphere
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.checks import identities, sampled_statements
 from feature_alignment.papers.beaglehole2024.experiments.propositions import run_seed
@@ -172,3 +174,10 @@ def test_means_over_networks_count_those_of_a_batch_that_is_not_full():
     generator = torch.Generator().manual_seed(0)
     found = sampled_statements.proposition_16(x, y[:, 0], 20, networks, generator)
     assert found["proposition_16_nfm_norm_ratio"] == pytest.approx(1, abs=0.1)
+
+
+def test_lemma_13_is_about_the_first_coordinate():
+    found = sampled_statements.sphere_statements(20, 3, np.random.default_rng(0))
+    x = uniform_sphere(20, 3, 3**0.5, np.random.default_rng(0))
+    expected = np.linalg.norm(x.T @ x[:, 0] / 20 - [1, 0, 0])
+    assert found["lemma_13_deviation"] == pytest.approx(expected)
