@@ -15,6 +15,7 @@ from torch import nn
 from torch._higher_order_ops.map import map as mapped
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.backends import mha
 from torch.nn.functional import linear
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -146,6 +147,27 @@ def test_a_parameter_that_is_a_buffer_of_another_name():
     assert_right(model, inputs())
 
 
+def test_a_buffer_is_a_constant_even_if_it_kept_its_graph():
+    found = []
+    for kept in (True, False):
+        model = Model(lambda m, x: torch.tanh(m.f(x * m.scale)))
+        scale = model.f.weight.sum(0)
+        model.register_buffer("scale", scale if kept else scale.detach())
+        found.append(tangent_kernel(model, inputs()).total)
+        assert model.scale.requires_grad is kept
+    torch.testing.assert_close(*found)
+
+
+def test_measurements_leave_no_mark_on_parameters_and_flags():
+    model, before = Model(lambda m, x: torch.tanh(m.f(x))), mha.get_fastpath_enabled()
+    model.f.weight.note = "mine"
+    for measure in (tangent_kernel, tangent_trace, Jacobian):
+        measure(model, inputs())
+    assert vars(model.f.weight) == {"note": "mine"}
+    assert not vars(model.f.bias)
+    assert mha.get_fastpath_enabled() is before is True
+
+
 def test_a_buffer_of_two_modules_is_one():
     class Writes(nn.Module):
         def forward(self, x):
@@ -220,6 +242,66 @@ def test_a_constant_of_the_name_of_anothers_cache_stays_or_is_refused():
     expected.cached, expected.table = model.cached, model.table
     features = plain_features(expected, inputs())
     torch.testing.assert_close(tangent_kernel(model, inputs()).total, features @ features.T)
+
+
+class Table(nn.Module):
+    """Keeps tables of its parameter from its first call on."""
+
+    def __init__(self, function=torch.exp):
+        super().__init__()
+        self.w, self.spare = nn.Parameter(torch.linspace(-1, 1, 6)), nn.Parameter(torch.ones(2))
+        self.function, self.table, self.other = function, None, None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = self.function(self.w)
+        if self.other is None:
+            self.other = torch.tanh(self.w)
+        return x * self.table.real + self.other
+
+    def forget(self):
+        self.table = self.other = None
+
+
+def squeezed_twice(m, x):
+    """Fails on one sample."""
+    h = m.f(m.g(x)).squeeze()
+    assert h.ndim == 2
+    return h
+
+
+def with_settings(m, x):
+    return m.f(m.g(x)) * m.table["scale"]
+
+
+@pytest.mark.parametrize(
+    ("function", "kept", "parts"),
+    [
+        (lambda m, x: m.f(m.g(x)), torch.exp, {}),
+        (lambda m, x: m.f(m.g(x)), lambda w: torch.exp(1j * w), {}),
+        (squeezed_twice, torch.exp, {}),
+        (with_settings, torch.exp, {"table": {"scale": 2.0}}),  # of the same name, no tensor
+        (lambda m, x: m.f(m.g(x)), torch.exp, {"idle": Table()}),  # has not been called
+    ],
+)
+def test_several_tables_kept_from_an_earlier_call_are_made_anew(function, kept, parts):
+    model, x = Model(function, g=Table(kept), **parts), inputs()
+    model(x)
+    tables = model.g.table, model.g.other
+    kernel, trace = tangent_kernel(model, x).total, tangent_trace(model, x)
+    assert (model.g.table, model.g.other) == tables
+    model.g.forget()
+    parameters = list(model.parameters())
+    rows = []
+    for i in range(len(x)):
+        for y in range(3):
+            model.g.forget()
+            f = model(x[[i, i]])[0, y]
+            found = torch.autograd.grad(f, parameters, materialize_grads=True, allow_unused=True)
+            rows.append(torch.cat([gradient.flatten() for gradient in found]))
+    features = torch.stack(rows)
+    torch.testing.assert_close(kernel, features @ features.T)
+    assert trace == pytest.approx(float(kernel.trace()))
 
 
 def running_mean(m, x):

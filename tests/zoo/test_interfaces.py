@@ -73,6 +73,9 @@ def test_outputs_are_picked_out_of_what_the_model_returns(name):
         (lambda a, b: (a, b), 2, "2"),
         (lambda a, b: (a, b), None, "tuple"),
         (Output, "mian", "main"),
+        (Output, 0, "with 'main', 'extra', where output=0 is no tensor"),
+        (lambda a, b: (a, b), "main", "with 0, 1, where output='main' is no tensor"),
+        (lambda a, b: SimpleNamespace(main=a), None, "a SimpleNamespace; choose"),
     ],
 )
 def test_outputs_that_are_not_there_are_refused(shape, output, word):
