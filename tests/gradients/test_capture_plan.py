@@ -267,6 +267,11 @@ def test_what_automatic_differentiation_refuses_is_refused():
             X.long().abs(),
             r"module '0' \(Embedding\) divides its gradients",
         ),
+        (
+            nn.EmbeddingBag(3, 2, mode="sum", scale_grad_by_freq=True),
+            X.long().abs(),
+            r"module 'the model itself' \(EmbeddingBag\) divides its gradients",
+        ),
         (mixing(), X, "outputs of sample 0 depend on the other samples"),
         (nn.Sequential(linear(), nn.Flatten(0)), X, r"outputs have shape \(8,\) for 4 samples"),
         (linear(), X.log(), "outputs of sample 0 are not finite"),

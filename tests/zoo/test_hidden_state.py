@@ -7,6 +7,7 @@ import copy
 import random
 from collections import OrderedDict, deque
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -168,16 +169,37 @@ def test_measurements_leave_no_mark_on_parameters_and_flags():
     assert mha.get_fastpath_enabled() is before is True
 
 
+class Writes(nn.Module):
+    def forward(self, x):
+        self.b.add_(1)
+        return x
+
+
+class Reads(nn.Module):
+    def forward(self, x):
+        return x * (self.held[0] if hasattr(self, "held") else self.b)
+
+
+def test_a_state_in_a_list_of_several_modules_is_one():
+    model = Model(lambda m, x: torch.tanh(m.f(m.last(m.reads(m.writes(x))))))
+    model.writes, model.reads, model.last = Writes(), Reads(), Reads()
+    model.writes.b = torch.ones(6).double()
+    model.reads.held = model.last.held = held = [model.writes.b]
+    expected = Model(lambda m, x: torch.tanh(m.f(4 * x)))
+    kernel = tangent_kernel(expected, inputs()).total
+    torch.testing.assert_close(tangent_kernel(model, inputs()).total, kernel)
+    assert held[0] is model.writes.b
+    assert torch.equal(held[0], torch.ones(6).double())
+
+
+def test_a_named_pair_is_seen_with_its_names():
+    model = Model(lambda m, x: torch.tanh(m.f(x * m.pair.first) * m.pair.second[0]))
+    model.pair = pair = Pair(torch.arange(6.0).double(), [2])
+    assert_right(model, inputs())
+    assert model.pair is pair
+
+
 def test_a_buffer_of_two_modules_is_one():
-    class Writes(nn.Module):
-        def forward(self, x):
-            self.b.add_(1)
-            return x
-
-    class Reads(nn.Module):
-        def forward(self, x):
-            return x * self.b
-
     model = Model(lambda m, x: torch.tanh(m.f(m.reads(m.writes(x)))))
     model.writes, model.reads, shared = Writes(), Reads(), torch.ones(6).double()
     model.writes.register_buffer("b", shared)
@@ -668,6 +690,13 @@ class Immutable(list):
     clear = extend = __setitem__
 
 
+class Pair(NamedTuple):
+    """Whose fields have names."""
+
+    first: torch.Tensor
+    second: list[int]
+
+
 def read_only(values):
     values.flags.writeable = False
     return values
@@ -681,6 +710,7 @@ def read_only(values):
         lambda: read_only(np.ones(3)),
         lambda: np.broadcast_to(np.ones(1), (4,)),
         lambda: OrderedDict(z=1, a=torch.ones(2)),
+        lambda: Pair(torch.ones(2), [1]),
     ],
 )
 def test_containers_that_cannot_be_changed_stay_and_so_do_the_parameters(held):
@@ -696,7 +726,7 @@ def test_containers_that_cannot_be_changed_stay_and_so_do_the_parameters(held):
 def test_parameters_spread_over_devices_are_refused_before_anything_is_run():
     model = Model(lambda m, x: m.f(x))
     model.f.weight.device_mesh = object()  # as a DTensor has it
-    with pytest.raises(ValueError, match=r"'f.weight' is spread over devices"):
+    with pytest.raises(ValueError, match=r"'f.weight' is spread over devices \(Tensor\)"):
         tangent_kernel(model, inputs())
 
 

@@ -495,6 +495,16 @@ def test_autocast():
         right_or_refused(expected, ("autocast",), make().float(), x.float(), tolerance=0.1)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_autocast_on_any_device_is_refused(device):
+    torch.set_autocast_enabled(device, True)
+    try:
+        with pytest.raises(ValueError, match=r"^autocast is on, .* enabled=False\)\.$"):
+            tangent_kernel(nn.Linear(D, 2), vectors(3, 0).float())
+    finally:
+        torch.set_autocast_enabled(device, False)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_models_in_half_precision(dtype):
     make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
