@@ -274,6 +274,7 @@ def test_what_automatic_differentiation_refuses_is_refused():
         ),
         (mixing(), X, "outputs of sample 0 depend on the other samples"),
         (nn.Sequential(linear(), nn.Flatten(0)), X, r"outputs have shape \(8,\) for 4 samples"),
+        (Toy(lambda m, x: m.layer(x).sum(), layer=linear()), X, r"shape \(\) for 4 samples"),
         (linear(), X.log(), "outputs of sample 0 are not finite"),
         (linear().half(), X.half(), "outputs are torch.float16"),
         (nn.ReLU(), X, "the model has no parameters"),
@@ -344,6 +345,9 @@ def test_parameters_that_a_closure_hides_are_refused(trainable):
     assert all(p.requires_grad == trainable for p in model.parameters())
     found = tangent_kernel(holding("closure"), X, only=["second.bias"])
     assert not found.total.any()
+    others = {name: 2 * value.detach() for name, value in model.named_parameters()}
+    with pytest.raises(ValueError, match="by a reference of its own"):  # to other values
+        tangent_kernel(model, X, only=["second.bias"], parameters=others)
 
 
 def held(function, *shape, **modules):

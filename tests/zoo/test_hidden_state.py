@@ -16,6 +16,7 @@ from torch import nn
 from torch._higher_order_ops.map import map as mapped
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch._ops import HigherOrderOperator
 from torch.backends import mha
 from torch.nn.functional import linear
 from torch.utils.checkpoint import (
@@ -167,6 +168,7 @@ def test_measurements_leave_no_mark_on_parameters_and_flags():
     assert vars(model.f.weight) == {"note": "mine"}
     assert not vars(model.f.bias)
     assert mha.get_fastpath_enabled() is before is True
+    assert HigherOrderOperator.dispatch.__module__ == HigherOrderOperator.__module__
 
 
 class Writes(nn.Module):
@@ -237,6 +239,18 @@ def by_settings(m, x):
 )
 def test_settings_and_calibrations_with_a_default_stay_what_they_are(model, n):
     assert_right(model(), inputs(n))
+
+
+def limited(m, x):
+    """As calibrations of a network's own activations are."""
+    outputs = m.f(x)
+    if m.limit is None:
+        m.limit = outputs.detach().abs().max()
+    return outputs.clamp(-m.limit, m.limit)
+
+
+def test_a_calibration_by_activations_stays_what_it_is():
+    assert_right(Model(limited, limit=torch.tensor(0.3).double()), inputs())
 
 
 def test_a_constant_of_the_name_of_anothers_cache_stays_or_is_refused():
@@ -355,6 +369,18 @@ def test_chance_from_elsewhere_is_refused_for_every_seed(name, measure):
         model = Model(CHANCES[name], drawn=np.random.default_rng(seed))
         with pytest.raises(ValueError, match=r"chance|random"):
             measure(model, inputs())
+
+
+def test_chance_of_one_call_only_is_that_of_the_model():
+    drawn = []
+
+    def function(m, x):
+        if not drawn:
+            drawn.append(torch.randn(()))
+        return m.f(x)
+
+    with pytest.raises(ValueError, match=r"^the model draws random numbers"):
+        tangent_kernel(Model(function), inputs())
 
 
 @pytest.mark.parametrize("seed", [0, 1])
