@@ -115,6 +115,15 @@ def test_random_signs_are_orthonormal_on_average():
     torch.testing.assert_close(products, torch.eye(3), atol=0.05, rtol=0)
 
 
+def test_a_recurrent_layer_that_fails_leaves_pytorchs_flags_as_they_were():
+    model, flags = nn.LSTM(2, 2).double(), torch.backends.mkldnn
+    assert flags.enabled
+    run_here = ModelFunction(model, output=0).installed(evaluation_point(model))
+    with pytest.raises(RuntimeError, match="input"), run_here as run:
+        run(as_samples(X))
+    assert flags.enabled
+
+
 def test_batch_normalisation_outside_modules_gives_one_image_the_right_gradients():
     def forward(m, x):
         h = F.batch_norm(m.layer(x).view(-1, 4, 3, 3), mean, mean.exp())

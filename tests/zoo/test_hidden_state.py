@@ -4,6 +4,7 @@ What is aliased, set, calibrated, gated, drawn, or kept in containers: right or 
 """
 
 import copy
+import pickle
 import random
 from collections import OrderedDict, deque
 from functools import partial
@@ -139,6 +140,7 @@ def test_parameters_in_nested_containers():
     model = Model(lambda m, x: m.f(torch.tanh(x @ m.groups["a"][0][0] + m.groups["a"][1])))
     model.p, model.q = nn.Parameter(inputs(6)), nn.Parameter(inputs(1)[0])
     model.groups = {"a": [(model.p,), model.q]}
+    model.spare, model.order = nn.Parameter(torch.ones(2)), torch.arange(6)  # not made of it
     assert_right(model, inputs())
     assert model.groups["a"][1] is model.q
 
@@ -384,13 +386,21 @@ def test_chance_of_one_call_only_is_that_of_the_model():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_generators_are_as_before_a_refusal(seed):
-    model = Model(lambda m, x: m.f(x) + torch.randn(()))
+@pytest.mark.parametrize(
+    ("draw", "state"),
+    [
+        (lambda: torch.randn(()), lambda: torch.get_rng_state().tolist()),
+        (random.random, random.getstate),
+        (np.random.standard_normal, lambda: pickle.dumps(np.random.get_state())),  # noqa: NPY002
+    ],
+)
+def test_generators_are_as_before_a_refusal(draw, state, seed):
+    model = Model(lambda m, x: m.f(x) + draw())
     torch.manual_seed(seed)
-    before = torch.get_rng_state()
+    before = state()
     with pytest.raises(ValueError, match="draws random numbers"):
         tangent_kernel(model, inputs())
-    assert torch.equal(torch.get_rng_state(), before)
+    assert state() == before
 
 
 def passed_on(m, x):
@@ -600,6 +610,8 @@ def test_what_containers_hold_is_as_before():
         m.nested[0][0].add_(1)
         m.counts += 1
         m.seen.add(len(m.seen))
+        for key in list(m.turns):
+            m.turns[key + 1] = m.turns.pop(key)
         return torch.tanh(m.f(x))
 
     model = Model(
@@ -610,11 +622,13 @@ def test_what_containers_hold_is_as_before():
         nested=[[torch.zeros(3)]],
         counts=np.zeros(3),
         seen=set(),
+        turns={0: "the same"},
     )
     assert tangent_kernel(model, inputs()).total.isfinite().all()
     assert model.stats == {"a": []}
     assert not model.queue
     assert not model.seen
+    assert model.turns == {0: "the same"}
     assert not (model.pair[0].any())
     assert not (model.nested[0][0].any())
     assert not (model.counts.any())
@@ -723,6 +737,12 @@ class Pair(NamedTuple):
     second: list[int]
 
 
+def endless():
+    queue = deque([1])
+    queue.append(queue)
+    return queue
+
+
 def read_only(values):
     values.flags.writeable = False
     return values
@@ -737,6 +757,7 @@ def read_only(values):
         lambda: np.broadcast_to(np.ones(1), (4,)),
         lambda: OrderedDict(z=1, a=torch.ones(2)),
         lambda: Pair(torch.ones(2), [1]),
+        lambda: endless(),
     ],
 )
 def test_containers_that_cannot_be_changed_stay_and_so_do_the_parameters(held):
