@@ -101,6 +101,13 @@ def test_a_gradient_of_rounding_errors_does_not_look_like_a_rule_that_fails(dtyp
     assert plan_capture(attention().to(dtype), x).generic == ()
 
 
+def test_recurrent_layers_have_rules_in_single_precision_too():
+    """In which PyTorch would run all steps as one operation."""
+    model = Toy(lambda m, x: m.layer(x)[0][:, -1], layer=nn.LSTM(3, 2, batch_first=True))
+    x = torch.randn(4, 5, 3, generator=torch_stream(0, "data"))
+    assert plan_capture(model.eval(), x).generic == ()
+
+
 def mixing():
     return Toy(lambda m, x: m.layer(x) - m.layer(x).mean(0), layer=linear())
 
