@@ -239,9 +239,11 @@ def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["LightningMonitor", "TrainerMonitor"])
-def test_a_state_of_ones_own_is_refused(name):
+def test_a_state_or_a_count_of_ones_own_is_refused(name):
     with pytest.raises(UserError, match=r"^state: a callback goes on by itself"):
         getattr(fa, name)(*samples(), state="somewhere")
+    with pytest.raises(UserError, match=r"^first: a callback counts the trainer's own steps"):
+        getattr(fa, name)(*samples(), first=3)
     with pytest.raises(UserError, match=r"^evry: is not an option of Monitor; did you mean 'ev"):
         getattr(fa, name)(*samples(), evry=3)
     with pytest.raises(UserError, match=r"^model: is not an option of Monitor"):

@@ -737,10 +737,10 @@ class Pair(NamedTuple):
     second: list[int]
 
 
-def endless():
-    queue = deque([1])
-    queue.append(queue)
-    return queue
+def endless(kind):
+    held = kind([torch.ones(2)])
+    held.append({"parent": held})
+    return held
 
 
 def read_only(values):
@@ -757,7 +757,8 @@ def read_only(values):
         lambda: np.broadcast_to(np.ones(1), (4,)),
         lambda: OrderedDict(z=1, a=torch.ones(2)),
         lambda: Pair(torch.ones(2), [1]),
-        lambda: endless(),
+        lambda: endless(deque),
+        lambda: endless(list),
     ],
 )
 def test_containers_that_cannot_be_changed_stay_and_so_do_the_parameters(held):

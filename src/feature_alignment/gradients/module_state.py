@@ -85,11 +85,16 @@ def equal_tensors(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) 
     return all(len(a) == len(b) and all(map(torch.equal, a, b)) for a, b in pairs)
 
 
-def kept_tensors(value: Any) -> list[torch.Tensor]:
-    """Tensors in an attribute that are not parameters but may have been computed from some."""
+def kept_tensors(value: Any, within: frozenset[int] = frozenset()) -> list[torch.Tensor]:
+    """Tensors in an attribute that are not parameters but may have been computed from some.
+
+    `within` are the containers that the value is in, since one can contain itself.
+    """
     if isinstance(value, dict | list | tuple):
-        entries = value.values() if isinstance(value, dict) else value
-        return [tensor for entry in entries for tensor in kept_tensors(entry)]
+        entries = () if id(value) in within else value
+        entries = entries.values() if isinstance(entries, dict) else entries
+        within |= {id(value)}
+        return [tensor for entry in entries for tensor in kept_tensors(entry, within)]
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
         return []
     return [value] * (value.is_floating_point() or value.is_complex())

@@ -44,8 +44,8 @@ class _Watching:
     need a `name`, which separates their records in the trainer's checkpoints.
 
     Raises:
-        UserError: if `state` is given, or an option that `Monitor` does not have; when training
-            begins, if `folder` is not writable.
+        UserError: if `state` or `first` is given, or an option that `Monitor` does not have; when
+            training begins, if `folder` is not writable.
     """
 
     def __init__(
@@ -59,7 +59,9 @@ class _Watching:
     ) -> None:
         if "state" in options:
             raise UserError("state: a callback goes on by itself from the trainer's checkpoints.")
-        known = set(inspect.signature(Monitor).parameters) - {"model", "x", "y", "state"}
+        if "first" in options:
+            raise UserError("first: a callback counts the trainer's own steps; leave it out.")
+        known = set(inspect.signature(Monitor).parameters) - {"model", "x", "y", "state", "first"}
         for option in options:
             check_known(f"{option}: is not an option of Monitor", option, known)
         self.monitor: Monitor | None = None

@@ -5,7 +5,7 @@ import torch
 
 from feature_alignment.data.synthetic import uniform_sphere
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.checks import identities, sampled_statements
+from feature_alignment.papers.beaglehole2024.checks import identities, statements
 from feature_alignment.papers.beaglehole2024.experiments.propositions import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedRun
@@ -170,14 +170,14 @@ def test_the_kernel_of_the_projection_is_one_of_half_the_samples(monkeypatch):
 
 def test_means_over_networks_count_those_of_a_batch_that_is_not_full():
     _, x, y = network()
-    networks = sampled_statements.BATCH + 100
+    networks = statements.BATCH + 100
     generator = torch.Generator().manual_seed(0)
-    found = sampled_statements.proposition_16(x, y[:, 0], 20, networks, generator)
+    found = statements.proposition_16(x, y[:, 0], 20, networks, generator)
     assert found["proposition_16_nfm_norm_ratio"] == pytest.approx(1, abs=0.1)
 
 
 def test_lemma_13_is_about_the_first_coordinate():
-    found = sampled_statements.sphere_statements(20, 3, np.random.default_rng(0))
+    found = statements.sphere_statements(20, 3, np.random.default_rng(0))
     x = uniform_sphere(20, 3, 3**0.5, np.random.default_rng(0))
     expected = np.linalg.norm(x.T @ x[:, 0] / 20 - [1, 0, 0])
     assert found["lemma_13_deviation"] == pytest.approx(expected)
