@@ -1,7 +1,7 @@
 """Time and memory of regression with adaptive tangent features on MNIST, ten outputs.
 
 Each case runs in its own process, whose whole peak memory is measured (PyTorch itself takes about
-0.4 GB of it). The network is an MLP with two hidden layers; inputs have zero mean and unit norm,
+0.5 GB of it). The network is an MLP with two hidden layers; inputs have zero mean and unit norm,
 targets are one-hot.
 
 Run from the root of the checkout:

@@ -21,7 +21,7 @@ the readout):
 - layer by layer: L+1 times the forward pass, L(L−1)/2 layers' backward passes in place of L−1,
   c·n·2Lk² for the covariances.
 
-With n = 10,000, d = 3072, L = 5, k = 256: 30 against 146 GFLOP for c = 1, 115 against 323 for
+With n = 10,000, d = 3072, L = 5, k = 256: 30 against 145 GFLOP for c = 1, 114 against 322 for
 c = 10, so 4.8 and 2.8 times as many. A ratio of 5 would need the alternative to run at a lower
 share of the machine's rate than ours, and for c = 10 at about half of it, which it does not.
 

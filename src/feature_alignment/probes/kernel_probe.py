@@ -82,7 +82,7 @@ class TangentKernelProbe:
         partial: whether to omit undefined quantities instead of raising an error: for a layer, such
             as an unused one, this is logged; for the whole network it is reported as a problem.
         checked_once: whether to check a network only at its first measurement, as long as it is
-            the same one; checks take up to a third of a small one's time; see `tangent_trace`.
+            the same one; checks take about half of a small one's time; see `tangent_trace`.
         options: further arguments of `tangent_kernel`, such as `output`.
 
     Raises:
