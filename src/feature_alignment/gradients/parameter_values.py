@@ -109,9 +109,14 @@ def evaluation_point(
                 f"parameters: {name!r} is {value.dtype}; the model's is {own[name].dtype}."
             )
     with torch.inference_mode(False):  # autograd rejects tensors that were created in it
-        # Values on their devices stay in their memory, so that plans follow training.
-        found = {name: value.detach().to(own[name].device) for name, value in values.items()}
-        return {n: value.clone() if value.is_inference() else value for n, value in found.items()}
+        return {name: _detached(value, own[name].device) for name, value in values.items()}
+
+
+def _detached(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A value in its own memory, so that plans follow training, if autograd can work with it."""
+    if value.device != device:
+        return value.detach().to(device)
+    return value.detach().clone() if value.is_inference() else value.detach()
 
 
 def moved(values: Parameters) -> dict[str, torch.Tensor]:
