@@ -31,7 +31,11 @@ TestImages = Annotated[
 BaseWidth = Annotated[Count, Field(description="Channels of the first convolution.")]
 UpdatesFrom10 = Annotated[
     int,
-    Field(ge=10, le=10**9, description="Iterations (updates) of SGD; figures begin at the tenth."),
+    Field(
+        ge=10,
+        le=10**9,
+        description="Iterations (updates) of SGD; gains are also counted from the tenth.",
+    ),
 ]
 HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
 LinearLayers = Annotated[int, Field(ge=2, description="Linear layers, the output layer included.")]
@@ -201,7 +205,8 @@ class Difficulty(Parameters, experiment="difficulty"):
     kernel_samples: int = Field(default=100, ge=10)
     """Number of easy, and of difficult, examples for the kernel; at most those trained on."""
     images: Literal["standardised", "unit_interval"] = "standardised"
-    """Scaling of the pixels: to mean 0 and standard deviation 1, or to the range from 0 to 1."""
+    """Scaling of the pixels: by mean and standard deviation of the easy images to 0 and 1, or to the
+    range from 0 to 1."""
     width: HiddenWidth = 80
     linear_layers: LinearLayers = 6
     tied: bool = False

@@ -103,8 +103,8 @@ class LowRank(TwoDigits, experiment="low_rank"):
     dimension: int = Field(default=20, ge=2)
     """Input dimension of the single-index task."""
     noise: float = Field(default=0.5, ge=0)
-    """Standard deviation of the noise in the training targets of the models named noisy; that of
-    the targets themselves is about 1."""
+    """Standard deviation of the noise in the training targets of the models named noisy (ten times
+    this for tail); that of the targets themselves is about 1."""
     width: int = Field(default=128, ge=2)
     """Units of each hidden layer."""
     penalty: Literal["square", "absolute", "logarithmic"] = "square"
