@@ -205,8 +205,8 @@ class Difficulty(Parameters, experiment="difficulty"):
     kernel_samples: int = Field(default=100, ge=10)
     """Number of easy, and of difficult, examples for the kernel; at most those trained on."""
     images: Literal["standardised", "unit_interval"] = "standardised"
-    """Scaling of the pixels: by mean and standard deviation of the easy images to 0 and 1, or to the
-    range from 0 to 1."""
+    """Scaling of the pixels: by the easy images' mean and standard deviation, which become 0 and 1,
+    or to the range from 0 to 1."""
     width: HiddenWidth = 80
     linear_layers: LinearLayers = 6
     tied: bool = False
