@@ -50,14 +50,7 @@ log = logging.getLogger(__name__)
 class Monitor:
     """The alignment record of a training: kernel, features and their alignment at chosen steps.
 
-    Create it before the first update, which measures step 0, and call `step` after each update:
-
-        monitor = Monitor(model, x, y, every=100)
-        for inputs, targets in batches:
-            ...
-            optimizer.step()
-            monitor.step()
-        monitor.plot().savefig("alignment.png")
+    Create it before the first update, which measures step 0, and call `step` after each update.
 
     The model is measured in evaluation mode and in full precision, always on the same samples.
     Measuring leaves the training unchanged: random states, gradients, buffers, modes and flags are
@@ -104,6 +97,20 @@ class Monitor:
             probe, `loss` is given without `y`, or the state is of another model, other samples or
             measurements.
         ValueError: if the model cannot be measured.
+
+    Example:
+        >>> model, x = nn.Linear(2, 1), torch.eye(2)  # linear: its kernel stays as it is
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> monitor = Monitor(model, x, measure="kernel")
+        >>> for _ in range(2):
+        ...     model(x).square().sum().backward()
+        ...     optimizer.step()
+        ...     measured = monitor.step()
+        >>> monitor.frame().query("metric == 'kernel_change'")[["step", "value"]]
+            step  value
+        0      0    1.0
+        5      1    1.0
+        10     2    1.0
     """
 
     def __init__(
