@@ -19,7 +19,7 @@ import feature_alignment
 log = logging.getLogger("mkdocs.plugins.documentation")
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "src" / "feature_alignment"
-SINGLE_MODULES = "modules"
+SINGLE_MODULES = "other modules"
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -46,7 +46,7 @@ def outside() -> dict[str, str]:
 def rooms() -> dict[str, list[str]]:
     """The library's public modules by room (top-level package), without the papers' own."""
     found: dict[str, list[str]] = {}
-    for file in sorted(LIBRARY.rglob("*.py")):
+    for file in sorted(LIBRARY.rglob("*.py"), key=lambda file: (file.parent == LIBRARY, file)):
         parts = file.relative_to(LIBRARY).with_suffix("").parts
         if parts[0] != "papers" and not parts[-1].startswith("_"):
             room = parts[0] if len(parts) > 1 else SINGLE_MODULES
@@ -61,8 +61,12 @@ def api_pages() -> dict[str, str]:
         package = LIBRARY / room / "__init__.py"
         about = package.read_text(encoding="utf-8").strip().strip('"') if package.exists() else ""
         blocks = "\n".join(f"::: {module}\n" for module in modules)
-        pages[f"api/{room}.md"] = f"# `{room}`\n\n{about}\n\n{blocks}"
+        pages[_address(room)] = f"# `{room}`\n\n{about}\n\n{blocks}"
     return pages
+
+
+def _address(room: str) -> str:
+    return f"api/{room.replace(' ', '-')}.md"
 
 
 def names_of_the_facade() -> str:
@@ -83,7 +87,7 @@ def summary(home: str, name: str) -> str:
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the API's pages into the navigation."""
-    below = [{room: f"api/{room}.md"} for room in rooms()]
+    below = [{room: _address(room)} for room in rooms()]
     config.nav.append({"API reference": ["api/index.md", *below]})
     return config
 

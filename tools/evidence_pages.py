@@ -186,16 +186,20 @@ def _source(packed: Packed) -> str:
         sorted({commit[:7] for commit in about.get(key, {}).values()})
         for key in ("pictures", "summaries")
     )
-    return (
+    lines = [
         f"- `{about['name']}` (preset `{about['preset']}`): {figures}, {data}; "
-        f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
-        + f" Pictures were drawn again from its tables at {', '.join(later)}."
-        * bool(later)
-        + f" Summaries in {len(about.get('summaries', ()))} tables were computed again from their "
-        f"other rows at {', '.join(summed)}."
-        * bool(summed)
-        + "".join(_again(told, list(about["figures"])) for told in packed.again)
-    )
+        f"commit {commits} ([which run at which](../evidence/{packed.folder.name}/runs.csv)); "
+        f"{about['run_hours']:.1f} hours of runs on {devices}."
+    ]
+    if later:
+        lines.append(f"Pictures were drawn again from its tables at {', '.join(later)}.")
+    if summed:
+        lines.append(
+            f"Summaries in {len(about['summaries'])} tables were computed again from their other "
+            f"rows at {', '.join(summed)}."
+        )
+    lines += [_again(told, list(about["figures"])) for told in packed.again]
+    return "\n    - ".join(lines)
 
 
 def _again(told: dict[str, Any], every: list[str]) -> str:
@@ -208,7 +212,7 @@ def _again(told: dict[str, Any], every: list[str]) -> str:
     some = some if left else ""
     most = "up to " if told.get("values_counted_with_others") else ""
     return (
-        f" Made again{' (' * bool(some)}{some}{')' * bool(some)} on "
+        f"Made again{' (' * bool(some)}{some}{')' * bool(some)} on "
         f"{', '.join(told['devices'])} at commit "
         f"{', '.join(commit[:7] for commit in told['commits'])}: {told['claims'] - len(differ)} of "
         f"{told['claims']} verdicts are the same, though {most}{told['values_that_differ']} values "

@@ -264,3 +264,10 @@ def test_means_bounded_near_1_are_judged_by_their_distance_from_it(ledger):
         bound = {"above": rule.low, "below": rule.high}.get(rule.comparator)
         if bound is not None and 0.5 < bound < 1 and not claim.each:
             assert claim.from_one, claim.id
+
+
+def test_each_statement_stands_by_itself(ledger):
+    """The report can show any claim without its neighbours."""
+    refers = re.compile(r"(The same|It|They|That is|This|These|Those|So|Also|Likewise)\b")
+    assert [claim.id for claim in ledger if refers.match(claim.statement)] == []
+    assert len({(claim.figure, claim.statement) for claim in ledger}) == len(ledger)
