@@ -92,6 +92,14 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
     assert found["count|paper=example2030|outcome=partly"] == "1"
 
 
+def test_a_paper_number_is_printed_with_its_last_zeros(ask, evidence, monkeypatch):
+    evidence("quick", claim("a", "reproduced"), claim("b", "reproduced"))
+    monkeypatch.setattr(facts, "decimals", lambda: {"example2030.a": 2, "example2030.b": None})
+    names = ("theirs|example2030.a", "theirs|example2030.b", "claims|example2030.a")
+    found, _ = ask('#theirs("example2030.a") #theirs("example2030.b") #claims("example2030.a")')
+    assert [found[names[0]], found[names[1]], found[names[2]][0][1]] == ["0.50", "0.5", "0.50"]
+
+
 def test_the_papers_claims_that_had_another_criterion_are_counted(
     ask, evidence, root, tmp_path, monkeypatch
 ):

@@ -22,6 +22,7 @@ from packed import (
     best_robustness,
     best_verdicts,
     counted,
+    decimals,
 )
 
 from feature_alignment.pipeline.claims.evaluate import CLOSE
@@ -30,7 +31,7 @@ from feature_alignment.pipeline.claims.rules import NEAR, Outcome
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_named, figure_order, ledgers, paper_of, papers
-from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
+from feature_alignment.pipeline.report.wording import count_text, measured_text, stated_text
 
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 NO_REASONS: Mapping[str, str] = {}
@@ -290,7 +291,7 @@ def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
         cells = (
             f"`{str(claim).partition('.')[2]}`",
             html.escape(" ".join(row["statement"].split()), quote=False).replace("|", "\\|"),
-            number_text(row["paper_value"]),
+            stated_text(row["paper_value"], decimals().get(str(claim))),
             ours,
             str(row["seeds"]) if tested else "–",
             f"{row['verdict']}{', close' * _is_close(row)}{' (ours)' * (row['kind'] == 'ours')}",

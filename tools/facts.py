@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
-from packed import BAD, GOOD, KINDS, TOLD, Packed, best_robustness, best_verdicts, counted
+from packed import (
+    BAD,
+    GOOD,
+    KINDS,
+    TOLD,
+    Packed,
+    best_robustness,
+    best_verdicts,
+    counted,
+    decimals,
+)
 from statements import PAPERS, load_statements
 
 from feature_alignment.data.registry import dataset_info
@@ -26,7 +36,7 @@ from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.multiverse.design import load_multiverses
 from feature_alignment.pipeline.papers import figure_order, ledgers, papers
-from feature_alignment.pipeline.report.wording import measured_text, number_text
+from feature_alignment.pipeline.report.wording import measured_text, number_text, stated_text
 
 UNITS = {"": 1.0, "%": 100.0, "‰": 1000.0}
 OUTCOMES: dict[str, tuple[str, ...]] = {
@@ -135,7 +145,8 @@ class Facts:
         value = self.claim(name)["paper_value"]
         if math.isnan(value):
             _refuse(f"{name}: the paper states no number.")
-        return written(number_text(value * UNITS[unit]), unit)
+        printed = None if unit else decimals().get(name)
+        return written(stated_text(value * UNITS[unit], printed), unit)
 
     @asked
     def seeds(self, name: str) -> str:
@@ -290,7 +301,7 @@ class Facts:
             rows.append(
                 [
                     " ".join(row["statement"].split()),
-                    written(number_text(row["paper_value"])),
+                    written(stated_text(row["paper_value"], decimals().get(name))),
                     written(measured_text(*row[TOLD])),
                     str(row["seeds"]),
                     f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",

@@ -4,7 +4,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import pandas as pd
 
 import feature_alignment
 from feature_alignment.errors import UserError, reason
+from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.config import PRESETS
+from feature_alignment.pipeline.papers import ledgers
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "evidence"
@@ -98,6 +100,12 @@ class Packed:
     def size(self) -> int:
         """The preset's place from the smallest to the largest."""
         return list(PRESETS).index(self.about["preset"])
+
+
+@cache
+def decimals() -> dict[str, int | None]:
+    """The decimals of the papers' numbers, by claim, where the last of them are zeros."""
+    return {claim.id: claim.decimals for claim in load_ledger(ledgers())}
 
 
 def all_packed(folder: Path) -> list[Packed]:

@@ -7,7 +7,12 @@ from typing import Any
 
 import jinja2
 
-from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
+from feature_alignment.pipeline.report.wording import (
+    count_text,
+    measured_text,
+    number_text,
+    stated_text,
+)
 
 
 def render(template: Path, **values: Any) -> str:
@@ -19,7 +24,8 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number_text, "counted": count_text, "measured": measured_text}
+    environment.filters |= {"number": number_text, "counted": count_text}
+    environment.filters |= {"measured": measured_text, "stated": stated_text}
     return environment.get_template(template.name).render(**values)
 
 

@@ -24,6 +24,16 @@ def number_text(value: float | None, digits: int = 3, *bounds: float | None) -> 
     return _significant(value, _digits_apart(_significant, value, digits, bounds))
 
 
+def stated_text(value: float | None, decimals: int | None = None) -> str:
+    """A paper's number, with the decimals that it prints if the last of them are zeros.
+
+    Example:
+        >>> stated_text(0.4), stated_text(0.4, 2)
+        ('0.4', '0.40')
+    """
+    return number_text(value) if value is None or decimals is None else _rounded(value, decimals)
+
+
 def _digits_apart(
     write: Callable[[float, int], str], value: float, digits: int, bounds: Sequence[float | None]
 ) -> int:
