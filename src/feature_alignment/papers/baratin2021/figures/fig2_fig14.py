@@ -223,7 +223,7 @@ FIGURES = (
         "iteration 0, before the first update, the paper's near iteration 10; eigenvalues can fall "
         "at first, and grow later. Dotted lines: what the paper states of the "
         "first column's lowest effective rank, as a share of that at iteration 0, and highest T₄₀, "
-        "and of the last one's rank, all of full width: narrower networks are not judged by T₄₀; "
+        "and of the last one's rank, all of full width: narrower networks are not judged by them; "
         f"an arrow: beyond the axis. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.2, 0.5), rates=(USUAL_RATE,)),
         table=table,

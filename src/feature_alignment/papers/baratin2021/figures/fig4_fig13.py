@@ -219,7 +219,7 @@ FIGURES = (
         name="fig13",
         title="Depth magnifies the difference between easy and difficult examples",
         caption="MLPs of several depths (rows; number of linear layers) trained on easy digits "
-        "together with digits of random labels, for several seeds of initialisation and "
+        "together with digits of random labels, for several seeds of images, initialisation and "
         "mini-batches (columns, at most five): alignment (CKA) of the tangent kernel with the "
         "training labels on easy and difficult training examples. Last column: the ratio of the "
         f"two, of all seeds. {OVER_SEEDS} Iterations on a logarithmic axis from the first measured "

@@ -64,13 +64,13 @@ FIGURE = Figure(
     title="The ℓ² norm bounds interpolators badly on anisotropic features",
     caption="Minimum-norm interpolators of random subsets, as the feature scaling factor c goes "
     "from 0 (white features) towards 1 (the features themselves). A: the centred solutions in the "
-    "plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; all panels have the "
-    "same two scales, of which that of φ₁ is magnified; above each, the ratio of the spread along "
-    "φ₁₀ to that along φ₁, by standard deviations. B: error on the other points and two bounds on "
-    "the complexity, with A = Id and with the optimal rescaling, means over subsets; geometric "
-    "means over seeds with a band of one standard deviation of the logarithm, or of fewer than "
-    "four seeds each seed. The wide band is the range of the optimal bound over all eigenvectors "
-    "of eigenvalues that are equal to rounding, which most are where c < 1.",
+    "plane of the modes φ₁ and φ₁₀, counted from 0, one point for each subset, for seed 0; all "
+    "panels have the same two scales, of which that of φ₁ is magnified; above each, the ratio of "
+    "the spread along φ₁₀ to that along φ₁, by standard deviations. B: error on the other points "
+    "and two bounds on the complexity, with A = Id and with the optimal rescaling, means over "
+    "subsets; geometric means over seeds with a band of one standard deviation of the logarithm, "
+    "or of fewer than four seeds each seed. The wide band is the range of the optimal bound over "
+    "all eigenvectors of eigenvalues that are equal to rounding, which most are where c < 1.",
     points=one_point(Interpolators),
     table=table,
     draw=draw,
