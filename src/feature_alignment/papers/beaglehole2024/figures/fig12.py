@@ -87,8 +87,8 @@ FIGURE = Figure(
     "of rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
     "(dotted, in A), and gradient descent (dashed). The initialisation scale 0.1 is given to "
     "the first layer and the readout (A), to all layers (B) or to the first (C); the paper "
-    "does not say. Dotted lines are bounds on the lowest layer at the last step of SLO. Each loss "
-    f"has a range of its own. {OVER_SEEDS}",
+    "does not say. Black dotted lines are bounds on the lowest layer at the last step of SLO. Each "
+    f"loss has a range of its own. {OVER_SEEDS}",
     points=points,
     table=table,
     draw=draw,

@@ -150,9 +150,9 @@ FIGURES = (
         caption="ReLU networks with five hidden layers on image datasets (rows), with the settings "
         "of the released code (left) and of the text (right): mean squared error on training and "
         "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer after the start and a slow first "
-        "epoch, on one logarithmic axis from 10⁻⁴ on, below which changes are cut off. The dotted "
-        "line is a bound on the mean over all layers and real datasets, not on each, at the last "
-        f"epoch and at full length only. {OVER_SEEDS} {networks.UNCOUNTED}",
+        "epoch, on one logarithmic axis from 10⁻⁴ on, below which changes are cut off. The black "
+        "dotted line is a bound on the mean over all layers and real datasets, not on each, at the "
+        f"last epoch and at full length only. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=networks.trajectory_points,
         table=table,
         draw=draw_mlp,
@@ -166,8 +166,8 @@ FIGURES = (
         "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
         "query, key and value layers. Weight changes are of the steps after the start and a slow "
         "first epoch, on one logarithmic axis from 10⁻⁴ on, below which changes are cut off. The "
-        "dotted line is a bound on the mean over layers at the last step, of VGG-11 at full length "
-        f"only. {OVER_SEEDS} {networks.UNCOUNTED}",
+        "black dotted line is a bound on the mean over layers at the last step, of VGG-11 at full "
+        f"length only. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=networks.other_points,
         table=table,
         draw=draw_others,

@@ -146,8 +146,8 @@ FIGURES = (
         title="Speed Limited Optimization learns features at every initialisation scale",
         caption="First layer of a ReLU network on the chain-monomial task, for several scales of "
         "its initialisation, with gradient descent (A) and SLO (B): UC-NFC, C-NFC, the C/UC ratio "
-        "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) and the training loss, whose ranges differ. Dotted lines are "
-        "bounds on SLO's last step. "
+        "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) and the training loss, whose ranges differ. Black dotted lines "
+        "are bounds on SLO's last step. "
         f"{OVER_SEEDS} NFM and AGOP after training at the largest scale (seed 0), each divided by "
         "its largest entry, with gradient descent (C) and SLO (D); titles give mean ± standard "
         "deviation over seeds of their cosine similarity with the EGOP.",
