@@ -98,7 +98,7 @@ def draw(table: FigureTable) -> Picture:
         ax.set_ylabel("correlation")
     axes[0, 0].set_ylabel(f"MLP, {DATASETS[datasets[0]].title}\ncorrelation")
     axes[2, 0].set_ylabel("VGG-11, CIFAR-10\ncorrelation")
-    axes[2, 3].set_ylabel("transformer, Shakespeare\ncorrelation")
+    axes[2, 3].set_ylabel("transformer\nShakespeare characters\ncorrelation")
     return figure
 
 
@@ -137,8 +137,8 @@ FIGURE = Figure(
     name="fig2",
     title="The centred correlation is above the uncentred one across architectures",
     caption="UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on "
-    "the first dataset of the average; (B) in its layers, averaged over the datasets in "
-    "the legend, early, at the first measurement after an epoch at the full learning rate, and "
+    "the first configured dataset; (B) in its layers, averaged over the datasets in the "
+    "legend, early, at the first measurement after an epoch at the full learning rate, and "
     "late, at the last, at the epochs in the legend; (C) in the convolutions of VGG-11 "
     "without batch norm on CIFAR-10; (D) in the query, key and value layers of a transformer "
     "on Shakespeare characters, one block a row. A-C with the settings of the released code, "
