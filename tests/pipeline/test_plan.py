@@ -107,7 +107,8 @@ def test_every_figure_of_every_preset_tells_its_sizes(root, preset):
     ("here", "paper", "told"),
     [
         ({"n": None}, {"n": 8}, "n all (8)"),
-        ({"n": [1, 2]}, {"n": [1, 2, 9]}, "n 1 and 2 (1…9)"),
+        ({"n": [1, 2]}, {"n": [1, 2, 9]}, "n 1 and 2 (3 in 1…9)"),
+        ({"n": [1, 2, 9]}, {"n": [1, 3, 5, 9]}, "n 3 in 1…9 (4 in 1…9)"),
         ({"mlp": {"width": 2}}, {"mlp": {"width": 4}}, "mlp width 2 (4)"),
     ],
 )

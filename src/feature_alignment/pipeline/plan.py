@@ -132,7 +132,9 @@ def _numbers(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def _told(size: int | Sequence[int] | None) -> str:
     """A size in a few characters; None means all there are."""
     if isinstance(size, Sequence):
-        return f"{min(size)}…{max(size)}" if len(size) > 2 else " and ".join(map(str, size))
+        if len(size) > 2:
+            return f"{len(size)} in {min(size)}…{max(size)}"
+        return " and ".join(map(str, size))
     return "all" if size is None else str(size)
 
 
