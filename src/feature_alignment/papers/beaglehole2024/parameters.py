@@ -359,7 +359,7 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     label_shift: float = 1e-05
     """Added to every label."""
     observed_networks: Count = 4
-    """Networks on which the correlation is observed; the paper shows one, the first."""
+    """Networks on which the correlation is observed; curves show the first, the paper has one."""
     moment_networks: Count = 30
     """Networks over which the moments of R are averaged for the prediction."""
     seeds: SeedNumber = 10
