@@ -55,6 +55,14 @@ def test_its_speeds_are_those_that_were_measured(column, folder):
     ]
 
 
+def test_its_memory_is_the_most_that_a_packed_run_took():
+    told = dict(re.findall(r"([\d.]+) GB(?: of memory)? at `(\w+)`", README))
+    assert len(told) == 3
+    for most, preset in told.items():
+        runs = pd.read_csv(ROOT / "evidence" / preset / "runs.csv")
+        assert f"{runs['peak_memory_mib'].max() * 2**20 / 1e9:.1f}" == most
+
+
 def test_the_files_it_links_exist():
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
     assert links
