@@ -322,8 +322,8 @@ def twice():
         (mlp(), {"layers": ["layers.3"]}, "'layers.3' is not in the model.*did you mean"),
         (gpt(), {"layers": ["norm"]}, "'norm' is a LayerNorm; only products"),
         (mlp(), {"layers": ["layers.1[0]"]}, r"'layers.1\[0\]' is no layer; did you mean"),
-        (mlp(), {"layers": []}, "no layer to measure"),
         (mlp(), {"layers": {"layers.0"}}, "layers: found {'layers.0'}; give a list of names"),
+        (mlp(), {"layers": []}, "layers: an empty list; give names, or None for all layers"),
         (nn.ReLU(), {}, "no layer to measure"),
         (twice(), {}, "'layer' was used 2 times"),
         (twice(), {"layers": ["unused"]}, "'unused' does not multiply"),
@@ -685,6 +685,21 @@ def test_units_that_died_have_no_ratio_of_double_centred_products():
     change = torch.eye(2).double()
     layer = FeatureMatrices(torch.eye(2), torch.zeros(2, 2), 1, torch.zeros(2, 2), change)
     assert layer.correlations() == {"weight_change": 1, "double_centred_nfc": pytest.approx(1)}
+
+
+@pytest.mark.parametrize(("size", "left"), [(1e-3, True), (3e-5, True), (1e-6, False), (0, False)])
+def test_changes_of_tangents_that_are_rounding_errors_have_no_correlations(size, left):
+    model = nn.Sequential(nn.Linear(5, 20), nn.Tanh(), nn.Linear(20, 2))
+    initial, x = copy_parameters(model), draw(9, 5).float()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(size * p.abs().mean() * torch.randn_like(p))
+    found = features(model, x, initial)["0"].correlations()
+    start = {name: value.double() for name, value in initial.items()}
+    expected = features(model.double(), x.double(), start)["0"].correlations()
+    for metric in ("double_centred_nfc", "double_centred_ratio", "ptk_centred_nfc"):
+        assert (metric in found) == left
+        assert not left or found[metric] == pytest.approx(expected[metric], rel=0.01)
 
 
 def test_tangents_need_not_be_centred():

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.layer_features.feature_matrices import (
+    agop_diagonal,
     average_gradient_outer_product,
     cosine_similarity,
     feature_pair,
     neural_feature_matrix,
+    nfm_diagonal,
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
     spectrum_preserving_rotation,
@@ -192,3 +194,32 @@ def test_equal_entries_of_one_of_both_leave_no_mean_subtracted_correlation():
     with pytest.raises(ValueError, match="equal entries"):
         pair.correlation(subtract_mean=True)
     assert pair.correlation() == pytest.approx(1 / 2**0.5)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-16, 1e-12, 1.0, 1e12, 1e16, 1e30])
+@pytest.mark.parametrize("other", [1e-30, 1.0, 1e16])
+def test_matrices_of_single_precision_neither_under_nor_overflow(size, other):
+    weight = size * torch.eye(2, 3)
+    gradients = other * torch.ones(1, 1, 2)
+    covariance = preactivation_feature_covariance(gradients)
+    for found, expected in (
+        (neural_feature_matrix(weight)[0, 0], size**2),
+        (nfm_diagonal(weight)[0], size**2),
+        (preactivation_tangent_kernel(gradients)[0, 0], 2 * other**2),
+        (average_gradient_outer_product(weight, covariance)[0, 1], size**2 * other**2),
+        (agop_diagonal(weight, covariance)[0], size**2 * other**2),
+    ):
+        assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_matrices_in_range_keep_single_precision():
+    weight, gradients = draw(4, 3).float(), draw(5, 2, 4).float()
+    covariance = preactivation_feature_covariance(gradients)
+    matrices = (
+        neural_feature_matrix(weight),
+        nfm_diagonal(weight),
+        preactivation_tangent_kernel(gradients),
+        average_gradient_outer_product(weight, covariance),
+        agop_diagonal(weight, covariance),
+    )
+    assert {matrix.dtype for matrix in matrices} == {torch.float32}

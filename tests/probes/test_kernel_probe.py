@@ -170,6 +170,23 @@ def test_a_network_whose_units_died_is_reported_with_step_split_and_layer(settin
         TangentKernelProbe({"train": batch}, layers=True)(0, model)
 
 
+def test_alignments_that_dead_units_leave_defined_are_measured(setting):
+    model, batch = setting
+    with torch.no_grad():
+        model.layers[0].bias.fill_(-100)  # only the last bias has a gradient
+    found = TangentKernelProbe({"train": batch}, spectrum=False, partial=True)(0, model)
+    ones = np.kron(np.ones((12, 12)), np.eye(3))
+    y = batch.y.numpy().flatten()
+    assert {row.metric: row.value for row in found.rows} == pytest.approx(
+        {
+            "label_alignment_equation_7_raw": 0,
+            "label_alignment_uncentred": y @ ones @ y / np.linalg.norm(ones) / (y @ y),
+            "label_alignment_uncentred_kernel": 0,
+        }
+    )
+    assert len(found.problems) == 1
+
+
 def test_the_kernel_can_be_that_of_a_part_of_the_outputs(setting):
     model, batch = setting
     first = Batch(batch.x, batch.y[:, :1])

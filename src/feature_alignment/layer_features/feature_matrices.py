@@ -19,16 +19,40 @@ _NONE = 1e-13  # a norm of at most this share of its bound is rounding error
 def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
     """PTK 𝒦(x_i, x_j) = ∂f(x_i)/∂h_ℓ · ∂f(x_j)/∂h_ℓ, (n, n), of δ = ∂f/∂h_ℓ (n, c, k).
 
+    In float64 if the squares leave the range of single precision.
+
     Source: Beaglehole et al. 2024, Section 2.2 (PTK), for one output; summed over outputs here.
     """
-    flat = gradients.flatten(1)  # (n, c·k)
+    flat = _in_range(gradients.flatten(1))  # (n, c·k)
     return flat @ flat.T
 
 
 def beyond_single_precision(values: torch.Tensor) -> bool:
     """Whether the squares of values leave the range of single precision."""
-    largest = max(abs(float(entry)) for entry in values.aminmax())
-    return 0 < largest < 1e-15 or largest > 1e15
+    return _leaves_range(_largest(values) ** 2)
+
+
+def _largest(values: torch.Tensor) -> float:
+    return max(abs(float(entry)) for entry in values.detach().aminmax()) if values.numel() else 0.0
+
+
+def _leaves_range(size: float) -> bool:
+    return 0 < size < 1e-30 or size > 1e30
+
+
+def _in_range(values: torch.Tensor) -> torch.Tensor:
+    return values.double() if beyond_single_precision(values) else values
+
+
+def _both_in_range(
+    weight: torch.Tensor, covariance: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """W and K in one precision, float64 if KW or WᵀKW leaves the range of single precision."""
+    dtype = torch.promote_types(weight.dtype, covariance.dtype)
+    w, k = _largest(weight), _largest(covariance)
+    if _leaves_range(w * k) or _leaves_range(w * w * k):
+        dtype = torch.float64
+    return weight.to(dtype), covariance.to(dtype)
 
 
 def preactivation_feature_covariance(gradients: torch.Tensor) -> torch.Tensor:
@@ -40,41 +64,44 @@ def preactivation_feature_covariance(gradients: torch.Tensor) -> torch.Tensor:
 
     Source: Beaglehole et al. 2024, eq. 3.
     """
-    flat = gradients.flatten(0, 1)  # (n·c, k)
-    if flat.numel() and beyond_single_precision(flat):
-        flat = flat.double()
+    flat = _in_range(gradients.flatten(0, 1))  # (n·c, k)
     return flat.T @ flat / gradients.shape[0]
 
 
 def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
-    """NFM F = WᵀW, (d, d), of a layer's W (k, d).
+    """NFM F = WᵀW, (d, d), of a layer's W (k, d), in float64 beyond the range of W's precision.
 
     Source: Beaglehole et al. 2024, Section 2.1.
     """
+    weight = _in_range(weight)
     return weight.T @ weight
 
 
 def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """AGOP Ḡ = WᵀKW, (d, d), of W (k, d) and K (k, k) from `preactivation_feature_covariance`.
 
+    In the more precise of their types, and in float64 beyond the range of single precision.
+
     Source: Beaglehole et al. 2024, Section 2.2.
     """
+    weight, covariance = _both_in_range(weight, covariance)
     return weight.T @ covariance @ weight
 
 
 def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
-    """Diagonal (d,) of the NFM of W (k, d), without forming the matrix.
+    """Diagonal (d,) of the NFM of W (k, d), without forming the matrix; see its precision.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
     """
-    return (weight**2).sum(0)
+    return (_in_range(weight) ** 2).sum(0)
 
 
 def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without forming the matrix.
+    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without forming it; see its precision.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
     """
+    weight, covariance = _both_in_range(weight, covariance)
     return (weight * (covariance @ weight)).sum(0)
 
 

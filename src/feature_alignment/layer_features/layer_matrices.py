@@ -13,6 +13,8 @@ from feature_alignment.layer_features.feature_matrices import (
     neural_feature_matrix,
 )
 
+_ROUNDINGS = 100  # of δ, of which its change has to be larger
+
 
 @dataclass(frozen=True)
 class FeatureMatrices:
@@ -50,8 +52,7 @@ class FeatureMatrices:
     @property
     def agop(self) -> torch.Tensor:
         """Ḡ = WᵀKW, (d, d)."""
-        weight = self.weight_matrix.to(self.covariance)
-        return average_gradient_outer_product(weight, self.covariance)
+        return average_gradient_outer_product(self.weight_matrix, self.covariance)
 
     @property
     def centred_nfm(self) -> torch.Tensor:
@@ -69,12 +70,13 @@ class FeatureMatrices:
         Raises:
             ValueError: if W₀ is not given.
         """
-        return average_gradient_outer_product(self._change.to(self.covariance), self.covariance)
+        return average_gradient_outer_product(self._change, self.covariance)
 
     def correlations(self) -> dict[str, float]:
         """All correlations that are defined, by name, as described in `FeatureProbe`.
 
-        Centred ones need W₀ and weights that have moved; double- and PTK-centred ones need K̄.
+        Centred ones need W₀ and weights that have moved; double- and PTK-centred ones need K̄, and
+        tangent features that have changed by more than 100 rounding errors (by 1e-5 in float32).
         """
         # In float64, because squares of small changes would underflow in float32.
         weight = self.weight_matrix.double()
@@ -98,13 +100,18 @@ class FeatureMatrices:
             values["weight_change"] = float(change.norm() / weight.norm())
         add("centred_nfc", centred)
         add("centred_nfc_mean_subtracted", centred, True)
-        if self.tangent_change is not None and self.tangent_change.any():
+        if self.tangent_change is not None and self._tangents_changed(self.tangent_change):
             double_centred = feature_pair(change, self.tangent_change)
             add("double_centred_nfc", double_centred)
             if centred.inner > 0:
                 values["double_centred_ratio"] = double_centred.inner / centred.inner
             add("ptk_centred_nfc", feature_pair(initial, self.tangent_change))
         return values
+
+    def _tangents_changed(self, change: torch.Tensor) -> bool:
+        # By more than rounding errors of δ and δ₀, which are left in their difference.
+        rounding = _ROUNDINGS * torch.finfo(self.weight_matrix.dtype).eps
+        return bool(change.trace() > rounding**2 * self.covariance.double().trace())
 
     @property
     def _change(self) -> torch.Tensor:

@@ -87,6 +87,8 @@ def owners_of_matrices(model: nn.Module, layers: Sequence[str] | None) -> dict[s
         return owners
     if isinstance(layers, str) or not isinstance(layers, Sequence):
         raise ValueError(f"layers: found {shortened(layers)}; give a list of names.")
+    if not layers:
+        raise ValueError("layers: an empty list; give names, or None for all layers.")
     wanted = {str(name).partition("[")[0] for name in layers}
     for name in layers:
         if not isinstance(name, str) or name.partition("[")[0] not in owners.values():

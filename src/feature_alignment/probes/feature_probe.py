@@ -41,7 +41,8 @@ class FeatureProbe:
     UC-NFC and C-NFC are also recorded as the authors' released code computes them, under names
     that end in `_mean_subtracted`. NFM F and AGOP G of the first layer are compared with given
     matrices M: `nfm_<name>` and `agop_<name>` are ρ(F, M) and ρ(G, M). Centred correlations are
-    undefined at the start, before anything has changed, and are omitted there; C/UC is 0.
+    undefined at the start, before anything has changed, and are omitted there; C/UC is 0. Those
+    with K̄ are omitted wherever the change of tangent features is zero, or no more than rounding.
 
     Source: Beaglehole et al. 2024, Section 2.2 (NFC), Section 3 (C-NFC), Section 5 (C/UC), Appendix
     D (double-centred and PTK-centred), Figure 14 (weight change).

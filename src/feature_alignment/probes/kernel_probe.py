@@ -149,9 +149,14 @@ class TangentKernelProbe:
                 if batch.y is None:
                     break
                 forms = list(FORMS) if layer == WHOLE_NETWORK else FORMS_OF_LAYERS
-                with self._told(problems, step, layer, split, UndefinedAlignmentError):
-                    alignments = label_alignments(gram, batch.y, forms)
-                    rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
+                try:
+                    found = label_alignments(gram, batch.y, forms)
+                except UndefinedAlignmentError:  # not all are, so one by one
+                    found = {}
+                    for form in forms:
+                        with self._told(problems, step, layer, split, UndefinedAlignmentError):
+                            found |= label_alignments(gram, batch.y, [form])
+                rows += [Row(layer, split, FORMS[form], found[form]) for form in found]
             with self._told(problems, step, WHOLE_NETWORK, split, ValueError):
                 rows += _spectrum(split, kernel) if self._spectrum else []
                 if self._spectrum and self._uncentred:
@@ -191,7 +196,7 @@ class TangentKernelProbe:
             told = f"at step {step}, layer {layer!r} on {split!r}: {error}{hint}"
             if not self._partial:
                 raise TrainingDivergedError(told) from error
-            if layer == WHOLE_NETWORK:
+            if layer == WHOLE_NETWORK and told not in problems:
                 problems.append(told)
             log.info("%s", told)
 
