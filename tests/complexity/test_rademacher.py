@@ -5,6 +5,7 @@ from scipy.optimize import minimize
 from feature_alignment.complexity.rademacher import (
     all_signs,
     finite_class_complexity,
+    interpolator_bound,
     linear_class_bound,
     linear_class_maximisers,
     margin,
@@ -131,3 +132,20 @@ def test_bounds_refuse_radii_and_margins_out_of_range(value):
     for gamma in (value, 0.0):
         with pytest.raises(ValueError, match=r"^gamma: .*; it must be above 0"):
             multiclass_bound(np.ones((2, 3, 2)), np.eye(2), 1.0, gamma)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: margin(np.array([[np.nan, 1.0]]), np.array([1])), "scores: they must be finite"),
+        (lambda: ramp_loss(np.array([np.nan]), 1.0), "margins: they must be finite"),
+        (lambda: linear_class_bound(np.full((1, 2), np.inf), np.eye(2), 1.0), "features: they"),
+        (lambda: linear_class_bound(np.eye(2), np.full((2, 2), np.nan), 1.0), "transform: they"),
+        (lambda: interpolator_bound(np.ones(2), np.ones(2), np.zeros(2)), "they must be above 0"),
+        (lambda: interpolator_bound(np.full(2, np.nan), np.ones(2), np.ones(2)), "above 0"),
+        (lambda: interpolator_bound(np.ones(2), np.full(2, np.inf), np.ones(2)), "coefficients:"),
+    ],
+)
+def test_values_that_are_not_finite_have_no_bound(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()

@@ -162,6 +162,7 @@ def test_orthogonal_and_parallel_kernels():
         (np.eye(4), np.arange(4.0).reshape(2, 2, 1), {}, r"labels must be \(n, c\)"),
         (np.diag([np.inf, 1, 1, 1]), np.arange(4.0)[:, None], {"form": "uncentred"}, "not finite"),
         (np.ones((4, 3)), np.ones((4, 1)), {}, "must be square"),
+        (np.eye(4, k=1) + np.eye(4), np.arange(4.0)[:, None], {}, "is not symmetric"),
         (np.eye(4), np.arange(4.0)[:, None], {"form": "eq7"}, "'eq7' is unknown"),
         (np.eye(4), np.arange(4.0)[:, None], {"form": "centred"}, "did you mean 'uncentred'[?]"),
     ],
@@ -185,6 +186,20 @@ def test_kernels_that_have_no_alignment_are_refused():
         kernel_alignment(np.eye(2), np.zeros((2, 2)))
     with pytest.raises(ValueError, match="outputs: 0; it must be a whole number"):
         centred_kernel_alignment(np.eye(2), np.eye(2), outputs=0)
+
+
+@pytest.mark.parametrize("alignment", [kernel_alignment, centred_kernel_alignment])
+def test_kernels_between_two_sets_of_samples_have_no_alignment(alignment):
+    between = np.array([[1.0, 3.0], [0.0, 1.0]])
+    for pair in ((between, np.eye(2)), (np.eye(2), between)):
+        with pytest.raises(ValueError, match="not symmetric, as if between two sets of samples"):
+            alignment(*pair)
+
+
+def test_rounding_errors_of_a_nearly_constant_kernel_are_no_asymmetry():
+    kernel = 1 + 1e-4 * gram() / np.abs(gram()).max()
+    rounded = kernel + 1e-7 * np.triu(np.ones_like(kernel), 1)
+    centred_kernel_alignment(rounded, np.eye(len(kernel)))
 
 
 def test_several_forms_at_once_are_those_one_by_one():

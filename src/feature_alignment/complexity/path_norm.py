@@ -35,7 +35,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
     Paths lead from an input or a bias to an output. For ReLU networks the sum is that of the
     outputs at an input of ones, of shape `input_shape`, of the network with squared parameters, in
-    evaluation mode. A max pool passes on the largest of its inputs' sums.
+    evaluation mode. A max pool passes on the largest of its inputs' sums. Leaky ReLUs count as
+    ReLUs: their slopes below 0 are no part of the norm.
 
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
 
@@ -44,8 +45,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
             no tensor; if it normalises, averages, subtracts, takes roots or minima or multiplies by
             a constant, so that outputs of squared parameters are not the sum, or computes weights
             from other parameters; if the network without biases (parameters with one axis) is not
-            homogeneous, as with activations other than ReLU; or if the norm is not finite, or a
-            parameter has no values here.
+            homogeneous, as with smooth or saturating activations; or if the norm is not finite, or
+            a parameter has no values here.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)

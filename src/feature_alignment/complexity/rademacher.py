@@ -50,11 +50,18 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
     Source: Baratin et al. 2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
 
     Raises:
-        ValueError: if the radius M is negative.
+        ValueError: if the radius M is negative, or a value is not finite.
     """
     _check_radius(radius)
+    _check_finite(features=features, transform=transform)
     rescaled = np.linalg.solve(transform, features.T)
     return float(radius / len(features) * np.linalg.norm(rescaled))
+
+
+def _check_finite(**arrays: np.ndarray) -> None:
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name}: they must be finite.")
 
 
 def _check_radius(radius: float) -> None:
@@ -68,12 +75,13 @@ def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     Source: Baratin et al. 2021, eq. 54.
 
     Raises:
-        ValueError: if there are fewer than two classes, or the labels are not class numbers, one
-            for each sample.
+        ValueError: if there are fewer than two classes, a score is not finite, or the labels are
+            not class numbers, one for each sample.
     """
     (n, c), labels = scores.shape[-2:], np.asarray(labels)
     if c < 2:
         raise ValueError(f"scores: of {c} classes; a margin needs two or more.")
+    _check_finite(scores=scores)
     if labels.shape != (n,):
         raise ValueError(f"labels of shape {labels.shape} for {n} samples; give (n,).")
     whole = np.floor(labels.astype(np.float64)) == labels  # NaN is not
@@ -92,9 +100,10 @@ def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
     Source: Baratin et al. 2021, eq. 55.
 
     Raises:
-        ValueError: if γ is not positive.
+        ValueError: if γ is not positive, or a margin not finite.
     """
     _check_margin(gamma)
+    _check_finite(margins=margins)
     return np.clip(1 - margins / gamma, 0.0, 1.0)
 
 
@@ -173,7 +182,13 @@ def interpolator_bound(
     of the v_j; ν = 1 gives A = Id. Assumes full rank, n = r.
 
     Source: Baratin et al. 2021, eqs. 60 and 83.
+
+    Raises:
+        ValueError: if an eigenvalue or a scale is not positive, or a coefficient not finite.
     """
+    _check_finite(coefficients=coefficients)
+    if not (np.min(eigenvalues) > 0 and np.min(scales) > 0):  # also for NaN
+        raise ValueError("eigenvalues and scales: they must be above 0.")
     norm = np.sum(scales * coefficients**2 / eigenvalues)
     trace = np.sum(eigenvalues / scales)
     return float(np.sqrt(norm) * np.sqrt(trace) / len(eigenvalues))

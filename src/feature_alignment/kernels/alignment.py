@@ -46,19 +46,23 @@ class LabelAlignmentForm(StrEnum):
 
 
 def kernel_alignment(a: Matrix, b: Matrix) -> float:
-    """Cosine similarity of kernels (r, r), Tr[KK′] / (‖K‖_F ‖K′‖_F), without centring.
+    """Cosine similarity of symmetric kernels (r, r), Tr[KK′] / (‖K‖_F ‖K′‖_F), without centring.
 
     Source: Baratin et al. 2021, Figure 12; LeJeune & Alemohammad 2024, Figure 1.
 
     Raises:
-        ValueError: if the shapes differ or do not fit, or a kernel is zero or not finite.
+        ValueError: if the shapes differ or do not fit, or a kernel is zero, not finite or not
+            symmetric (to 1e-4 of its largest entry).
 
     Example:
         >>> round(kernel_alignment(torch.eye(2), torch.ones(2, 2)), 6)
         0.707107
     """
-    first = _square(a)
-    second = _square(b).to(first.device)
+    return _cosine(_symmetric(a), _symmetric(b))
+
+
+def _cosine(first: torch.Tensor, second: torch.Tensor) -> float:
+    second = second.to(first.device)
     if first.shape != second.shape:
         raise ValueError(
             f"kernels of shapes {tuple(first.shape)} and {tuple(second.shape)} have no alignment."
@@ -77,14 +81,15 @@ def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
     Source: Baratin et al. 2021, eq. 7.
 
     Raises:
-        ValueError: if the shapes differ or do not fit, or a centred kernel is zero or not finite.
+        ValueError: if the shapes differ or do not fit, a kernel is not symmetric (to 1e-4 of its
+            largest entry), or a centred one is zero or not finite.
 
     Example:
         >>> two = torch.diag(torch.tensor([1.0, 1.0, 0.0]))
         >>> round(centred_kernel_alignment(torch.eye(3), two), 6)
         0.894427
     """
-    return kernel_alignment(_centred(a, outputs), _centred(b, outputs))
+    return _cosine(_scaled(_centred(a, outputs)), _scaled(_centred(b, outputs)))
 
 
 def label_alignment(
@@ -98,8 +103,8 @@ def label_alignment(
     Source: Baratin et al. 2021, eq. 7 and Section 3.3; for the forms see `LabelAlignmentForm`.
 
     Raises:
-        ValueError: if shapes do not fit, the form is unknown, or the kernel or the labels are
-            zero (once centred) or not finite.
+        ValueError: if shapes do not fit, the form is unknown, the kernel is not symmetric (to 1e-4
+            of its largest entry), or kernel or labels are zero (once centred) or not finite.
 
     Example:
         >>> y = torch.eye(2)
@@ -121,9 +126,9 @@ def label_alignments(
 
     Raises:
         UndefinedAlignmentError: if the kernel or the labels are zero (once centred) or not finite.
-        ValueError: if shapes do not fit or a form is unknown.
+        ValueError: if shapes do not fit, a form is unknown or the kernel is not symmetric.
     """
-    gram = _square(kernel)
+    gram = _symmetric(kernel)
     labels = _labels(y, len(gram)).to(gram.device)
     if labels.ndim != 2 or labels.numel() != len(gram):
         raise ValueError(
@@ -191,7 +196,7 @@ def centre_labels(y: torch.Tensor) -> torch.Tensor:
 
 def _centred(kernel: Matrix, outputs: int | None) -> torch.Tensor:
     """The centred kernel, exactly zero if only rounding remains; uncentred for None outputs."""
-    gram = _square(kernel)
+    gram = _symmetric(kernel)
     if outputs is None:
         return gram
     centred = centre_kernel(gram, outputs)
@@ -226,10 +231,14 @@ def _labels(y: Matrix, rows: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(numbers, classes).double()
 
 
-def _square(kernel: Matrix) -> torch.Tensor:
+def _symmetric(kernel: Matrix) -> torch.Tensor:
     gram = _scaled(real_tensor("kernel", kernel).detach().double())
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"kernel of shape {tuple(gram.shape)}; it must be square.")
+    if gram.numel() and (gram - gram.T).abs().max() > 1e-4 * gram.abs().max():
+        raise ValueError(
+            "the kernel is not symmetric, as if between two sets of samples; it has no alignment."
+        )
     return gram
 
 
