@@ -7,12 +7,12 @@ ones, and a model's own use of forward mode.
 """
 
 import contextlib
+import functools
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 GPU = torch.device("cuda", 0)
 ATEN = torch.ops.aten
@@ -104,13 +104,16 @@ def compute(function, args, kwargs, meta_is_gpu):
     Raises:
         RuntimeError: if CUDA would refuse it.
     """
-    leaves = tree_leaves((args, kwargs))
+    leaves = []
+    inner_args, inner_kwargs = inner(args, leaves), inner(kwargs, leaves)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     here = any(isinstance(tensor, OnGPU) for tensor in tensors)
     if here and function not in BETWEEN_DEVICES:
         for tensor in tensors:
+            if isinstance(tensor, OnGPU) or not tensor.ndim:
+                continue
             index = tensor.dtype in (torch.int64, torch.bool) and function in INDEXED_FROM_THE_CPU
-            if not isinstance(tensor, OnGPU) and tensor.ndim and not index:
+            if not index:
                 raise RuntimeError(f"{function} on tensors of two devices")
     device = kwargs.get("device")
     on_gpu = here if device is None else is_gpu(device, meta_is_gpu)
@@ -120,7 +123,6 @@ def compute(function, args, kwargs, meta_is_gpu):
         refuse_what_is_not_deterministic(function, args, kwargs)
     if on_gpu and any(isinstance(leaf, torch.Generator) for leaf in leaves):
         raise RuntimeError(f"{function} on the GPU with a generator of the CPU")
-    inner_args, inner_kwargs = tree_map_only(OnGPU, lambda t: t.inner, (args, kwargs))
     if device is not None and on_gpu:
         inner_kwargs = inner_kwargs | {"device": torch.device("cpu")}
     found = function(*inner_args, **inner_kwargs)
@@ -128,11 +130,28 @@ def compute(function, args, kwargs, meta_is_gpu):
         found = found.clone()  # the CPU's copy to the CPU may be no copy
     if not on_gpu:
         return found
-    return written_arguments(function, args, kwargs, tree_map_only(torch.Tensor, OnGPU, found))
+    return results(function, args, kwargs, outer(found))
+
+
+def inner(value, leaves):
+    """An argument for the CPU; what it is made of goes to `leaves`. (PyTorch's trees are slow.)"""
+    if isinstance(value, tuple | list):
+        return [inner(part, leaves) for part in value]
+    if isinstance(value, dict):
+        return {name: inner(part, leaves) for name, part in value.items()}
+    leaves.append(value)
+    return value.inner if isinstance(value, OnGPU) else value
+
+
+def outer(found):
+    """A result on the GPU."""
+    if isinstance(found, tuple | list):
+        return type(found)(map(outer, found))
+    return OnGPU(found) if isinstance(found, torch.Tensor) else found
 
 
 def refuse_what_is_not_deterministic(function, args, kwargs):
-    name = str(function).removeprefix("aten.").removesuffix(".default")
+    name = name_of(function)
     refused = name in NOT_DETERMINISTIC
     if name.startswith("scatter_reduce"):
         refused = kwargs.get("reduce", args[-1]) not in ("sum", "mean")
@@ -142,29 +161,42 @@ def refuse_what_is_not_deterministic(function, args, kwargs):
         raise RuntimeError(f"{function} does not have a deterministic form on the GPU")
 
 
-def written_arguments(function, args, kwargs, found):
+@functools.cache
+def name_of(function):
+    return str(function).removeprefix("aten.").removesuffix(".default")
+
+
+def results(function, args, kwargs, found):
     """The result, with the very arguments that an operation writes to and returns."""
     if torch.Tag.inplace_view in function.tags:
         with no_dispatch():
             function(*args, **kwargs)  # of shape and strides only
-    declared = function._schema.arguments
-    named = dict(zip((argument.name for argument in declared), args, strict=False)) | kwargs
-    written = {
-        frozenset(argument.alias_info.before_set): named.get(argument.name)
-        for argument in declared
-        if argument.alias_info is not None and argument.alias_info.is_write
-    }
-    returned = function._schema.returns
-    if not written or not returned:
+    written = written_arguments(function)
+    if not any(written):
         return found
     several = isinstance(found, tuple | list)
-    results = [
-        written[frozenset(result.alias_info.before_set)]
+    values = list(found if several else [found])
+    for i, argument in enumerate(written):
+        if argument:
+            place, name = argument
+            values[i] = args[place] if place < len(args) else kwargs.get(name)
+    return tuple(values) if several else values[0]
+
+
+@functools.cache
+def written_arguments(function):
+    """For each result, the place and name of the argument that it is; None for a new one."""
+    declared = {
+        frozenset(argument.alias_info.before_set): (place, argument.name)
+        for place, argument in enumerate(function._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    }
+    return [
+        declared[frozenset(result.alias_info.before_set)]
         if result.alias_info is not None and result.alias_info.is_write
-        else value
-        for result, value in zip(returned, found if several else [found], strict=True)
+        else None
+        for result in function._schema.returns
     ]
-    return tuple(results) if several else results[0]
 
 
 def is_gpu(device, meta_is_gpu):
