@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,9 +32,13 @@ def test_variances_are_those_of_the_weights(scheme):
     assert 500 * layer.weight.var().item() == pytest.approx(VARIANCES[scheme], rel=0.015)
 
 
+@functools.cache  # several tests look at the same networks
+def rows_of(parameters):
+    return pd.DataFrame(run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows)
+
+
 def curves(**changes):
-    result = run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu")))
-    rows = pd.DataFrame(result.rows)
+    rows = rows_of(PARAMETERS.but(**changes))
     observed = rows[rows["metric"] == "observed"]
     predicted = rows[rows["metric"] == "predicted"].set_index("decay_rate")["value"]
     return observed.pivot_table(index="decay_rate", columns="width", values="value"), predicted
@@ -57,7 +63,7 @@ def test_rank_one_data_have_correlation_one():
 
 def test_the_expected_kernel_of_one_direction_is_a_projection():
     parameters = PARAMETERS.but(decay_rates=[0.0, 6.0, 50.0], networks=1)
-    rows = pd.DataFrame(run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows)
+    rows = rows_of(parameters)
     by_rate = rows.pivot_table(index="decay_rate", columns="metric", values="value")
     assert by_rate["expected_kernel_rank"].is_monotonic_decreasing
     assert by_rate.loc[50.0, "expected_kernel_rank"] == pytest.approx(1, abs=1e-6)
@@ -66,10 +72,7 @@ def test_the_expected_kernel_of_one_direction_is_a_projection():
 
 
 def test_linearised_relu_is_another_prediction_and_the_quadratic_has_none():
-    relu, quadratic = (
-        pd.DataFrame(run_seed(SeedRun(0, PARAMETERS.but(activation=phi), torch.device("cpu"))).rows)
-        for phi in ("relu", "quadratic")
-    )
+    relu, quadratic = (rows_of(PARAMETERS.but(activation=phi)) for phi in ("relu", "quadratic"))
     assert "predicted_linearised" not in set(quadratic["metric"])
     curves = relu.pivot_table(index="decay_rate", columns="metric", values="value")
     assert (abs(curves["predicted_linearised"] - curves["predicted"]) > 1e-3).any()
@@ -119,7 +122,7 @@ def test_the_second_order_has_the_mean_of_the_networks_squared_kernels():
 
 def test_residuals_of_the_network_are_what_is_left_of_the_labels():
     run = SeedRun(0, PARAMETERS.but(residuals="network"), torch.device("cpu"))
-    rows = pd.DataFrame(run_seed(run).rows)
+    rows = rows_of(run.parameters)
     rows = rows[(rows["metric"] == "observed") & (rows["decay_rate"] == 1)]
     found = rows[(rows["width"] == 24) & (rows["network"] == 0)]["value"].item()
     inputs = power_law_gaussian(24, 24, 1.0, run.stream("data"), 1)
