@@ -1,7 +1,7 @@
 """Read users' YAML with care: duplicate keys and aliases that expand to too much are refused."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from feature_alignment.files import read_regular
 from feature_alignment.pipeline.parameters import kind
 
 _MOST_VALUES, _DEEPEST = 100_000, 40
+_NESTED = dict, list, tuple
 
 
 def read_entries(entries: Iterable[str]) -> dict[str, Any]:
@@ -82,16 +83,17 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def _parsed(text: str) -> Any:
     value = yaml.load(text, _UniqueKeys)
-    pending, seen = [(value, 0)], 0
+    pending: list[tuple[Collection[Any], int]] = [([value], 0)]
+    seen = 0
     while pending:  # an alias may expand to very much, or contain itself
-        inner, depth = pending.pop()
-        seen += 1
-        if seen > _MOST_VALUES or depth > _DEEPEST:
+        parts, depth = pending.pop()
+        seen += len(parts)
+        if seen > _MOST_VALUES or (parts and depth > _DEEPEST):
             what = f"it holds more than {_MOST_VALUES} values, or more than {_DEEPEST} levels"
             raise yaml.YAMLError(what)
-        inside = inner.values() if isinstance(inner, dict) else inner
-        if isinstance(inner, dict | list | tuple):
-            pending.extend((part, depth + 1) for part in inside)
+        for part in parts:
+            if isinstance(part, _NESTED):
+                pending.append((part.values() if isinstance(part, dict) else part, depth + 1))
     return value
 
 
