@@ -117,6 +117,25 @@ def test_what_yaml_would_make_endless_or_fails_at_is_refused(tmp_path, text, say
         read_yaml(tmp_path / "c.yaml")
 
 
+THOUSAND = "- &a [" + "1, " * 998 + "1]\n"  # a list and what is in it
+
+
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        (THOUSAND + "- *a\n" * 98 + "- 1\n" * 999, "- 1"),  # and the outermost list
+        ("a:\n" + "- " * 39 + "1\n", "b: [" + "[" * 39 + "1" + "]" * 40),
+    ],
+)
+def test_a_file_may_hold_as_much_as_it_is_told(tmp_path, most, more):
+    file = tmp_path / "c.yaml"
+    file.write_text(most)
+    assert read_yaml(file)
+    file.write_text(most + more)
+    with pytest.raises(UserError, match="more than 100000 values, or more than 40 levels"):
+        read_yaml(file)
+
+
 def test_later_settings_win(root):
     def descent(**user):
         return resolve_config(user, root / "workflow").experiments.example2030_descent
