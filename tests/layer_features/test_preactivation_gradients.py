@@ -123,3 +123,13 @@ def test_a_single_sample_before_batch_normalisation_is_measured_as_among_others(
     found = preactivation_gradients(model, X[:1])
     for name, delta in preactivation_gradients(model, X).items():
         torch.testing.assert_close(found[name], delta[:1])
+
+
+def test_gradients_near_the_end_of_the_precision_are_told_apart_from_another_order():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    with torch.no_grad():
+        model[2].weight.mul_(1e32)
+    with pytest.raises(ValueError, match=r"by layer '0' are so large .* as model.double\(\)"):
+        preactivation_gradients(model, torch.ones(6, 4))
+    gradients = preactivation_gradients(model.double(), torch.ones(6, 4).double())["0"]
+    assert gradients.isfinite().all()

@@ -16,6 +16,7 @@ from feature_alignment.gradients.model_function import ModelFunction, outputs_of
 from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.parameter_values import Parameters, moved
 from feature_alignment.gradients.samples import Samples
+from feature_alignment.training.errors import GradientsNotFiniteError
 
 T = TypeVar("T")
 
@@ -246,7 +247,7 @@ def in_other_order(
     are only rounding errors, such as those of a bias that a softmax ignores, are not compared.
 
     Raises:
-        ValueError: if signals are not finite.
+        GradientsNotFiniteError: if signals are not finite, or not once they are weighted.
     """
     by_sample, by_output = weights
     off, scale = dict[T, torch.Tensor](), dict[T, torch.Tensor]()
@@ -260,6 +261,11 @@ def in_other_order(
         scale[key] = largest.double() @ by_output.abs().double()
     for key, own in scale.items():
         refuse_non_finite(own, named(key))
+        if not off[key].isfinite().all():
+            raise GradientsNotFiniteError(
+                f"the gradients by {named(key)} are so large that a check of them overflows; "
+                "measure the model in float64, as model.double()."
+            )
     most = torch.stack(list(scale.values())).amax(0) if scale else torch.zeros(())
     tolerance = {key: relative * (own + _CANCELLED * most) for key, own in scale.items()}
     return [key for key in weighted if (off[key] > tolerance[key]).any()]
