@@ -5,8 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients import position_gram
 from feature_alignment.gradients.layer_inputs import PatchInputs, TokenInputs, VectorInputs
 from feature_alignment.gradients.parameter_gradients import MatrixGradients
 from feature_alignment.gradients.position_gram import (
@@ -20,8 +22,8 @@ from feature_alignment.gradients.position_gram import (
 from toys import draw
 
 
-def vectors(n=5, c=2, positions=3, k=4, d=6, seed=0):
-    inputs = VectorInputs(draw(n, positions, d, seed=seed))
+def vectors(n=5, c=2, positions=3, k=4, d=6, seed=0, groups=1):
+    inputs = VectorInputs(draw(n, positions, d, seed=seed), groups)
     return MatrixGradients(inputs, draw(n, c, positions, k, seed=seed + 1))
 
 
@@ -52,9 +54,12 @@ def expected(first, second, bias):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("workspace", [1, 60, 500, 10**6])
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_in_any_workspace_is_the_gram_matrix_of_the_features(form, workspace, bias):
-    first, second = vectors(), vectors(n=4, positions=2, seed=5)
+def test_every_form_in_any_workspace_is_the_gram_matrix_of_the_features(
+    form, groups, workspace, bias
+):
+    first, second = vectors(groups=groups), vectors(n=4, positions=2, seed=5, groups=groups)
     torch.testing.assert_close(
         contracted(first, second, form, bias, workspace), expected(first, second, bias)
     )
@@ -151,6 +156,44 @@ def test_a_bias_counts_once_where_the_inputs_have_much_in_common(form):
         torch.testing.assert_close(found, expected(uses[rows], uses[columns], True))
 
 
+class Largest(TorchDispatchMode):
+    """The numbers in the largest tensor that is made within this context."""
+
+    def __init__(self, *known):
+        super().__init__()
+        self.known, self.numbers = {t.untyped_storage().data_ptr() for t in known}, 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        found = function(*arguments, **(options or {}))
+        if isinstance(found, torch.Tensor):
+            storage = found.untyped_storage()
+            if storage.data_ptr() not in self.known:
+                self.numbers = max(self.numbers, storage.nbytes() // found.element_size())
+        return found
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize(
+    ("form", "c", "groups", "workspace"),
+    [
+        ("pairs", 10, 1, 800_000),
+        ("carrying", 10, 1, 3000),
+        ("gradients", 10, 1, 12_000),
+        ("gradients", 2, 8, 1200),
+    ],
+)
+def test_intermediate_results_fit_in_the_workspace(form, c, groups, workspace, symmetric):
+    first, second = (vectors(n, c, 8, 16, 16, groups=groups) for n in (30, 60))
+    second = first if symmetric else second
+    out = torch.zeros(30 * c, len(second.deltas) * c, dtype=torch.float64)
+    held = [t for use in (first, second) for t in (use.inputs.values, use.deltas)]
+    with Largest(out, *held) as largest:
+        add_position_gram(
+            out, first, second, bias=False, symmetric=symmetric, workspace=workspace, form=form
+        )
+    assert largest.numbers <= workspace
+
+
 def test_uses_of_one_weight_are_added_before_the_product():
     uses = [vectors(seed=seed, positions=positions) for seed, positions in ((0, 3), (7, 1))]
     out = torch.zeros(10, 10, dtype=torch.float64)
@@ -183,6 +226,44 @@ def test_costs_are_halved_by_symmetry():
     half = form_costs((6000, 6000), 2, (4, 4), (5, 7), symmetric=True)
     assert whole["pairs"] == pytest.approx(2 * half["pairs"], rel=1e-2)  # rounds cost the same
     assert whole["gradients"] == 2 * half["gradients"]
+
+
+def test_costs_are_multiplications_where_sizes_are_large():
+    n, n2, c, t, s, k, d = 1000, 2000, 10, 5000, 7000, 10**5, 10**6
+    found = form_costs((n, n2), c, (t, s), (k, d), symmetric=False, groups=3)
+    expected = {
+        "pairs": n * n2 * t * s * (d + c**2 * k),
+        "carrying": n * n2 * t * (s * d + s * c * k),
+        "gradients": (n + n2) * c * t * k * d + n * n2 * c**2 * k * d,
+    }
+    for form, cost in expected.items():
+        assert found[form] == pytest.approx(3 * cost, rel=0.02)
+
+
+def test_costs_are_those_of_both_sides(monkeypatch):
+    seen = []
+
+    def noted(*sizes, **options):
+        seen.append((*sizes, options))
+        return dict.fromkeys(FORMS, 0.0)
+
+    monkeypatch.setattr(position_gram, "form_costs", noted)
+    first, second = (
+        MatrixGradients(VectorInputs(draw(n, positions, 6), 2), draw(n, 3, positions, 8))
+        for n, positions in ((5, 3), (4, 2))
+    )
+    cheapest_form(first, second, False)
+    cheapest_form(tokens(), tokens(), True)
+    assert seen == [
+        ((5, 4), 3, (3, 2), (4, 3), {"symmetric": False, "groups": 2, "tokens": False}),
+        ((5, 5), 2, (6, 6), (4, 3), {"symmetric": True, "groups": 1, "tokens": True}),
+    ]
+
+
+def test_the_cheapest_form_is_taken_unless_one_is_asked_for(monkeypatch):
+    monkeypatch.setattr(position_gram, "cheapest_form", lambda *_: "cheapest")
+    with pytest.raises(ValueError, match="form: 'cheapest'"):
+        contracted(vectors(), vectors(), None)
 
 
 def test_unknown_forms_are_refused():
