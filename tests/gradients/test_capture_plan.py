@@ -391,11 +391,22 @@ def test_parameters_of_two_precisions_in_one_module(explicit_kernel, assert_same
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-6)
 
 
-def test_gradients_in_half_precision_are_summed_in_single():
-    model = Toy(lambda m, x: m.layer(x).float().sum(1), layer=linear().half())
+@pytest.mark.parametrize("layer", [linear(), nn.Conv1d(3, 2, 1)], ids=["linear", "convolution"])
+def test_gradients_in_half_precision_are_summed_in_single(layer):
+    convolution, layer = isinstance(layer, nn.Conv1d), layer.half()
+    model = Toy(lambda m, x: m.layer(x.mT if convolution else x).float(), layer=layer)
     x = torch.randn(4, 50, 3, generator=torch_stream(0, "data")).half()
     sums = x.float().sum(1)
     expected = torch.kron(sums @ sums.T + 50**2, torch.eye(2))
+    found = tangent_kernel(model, x, output=lambda f: f.sum(2 if convolution else 1)).total
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+
+def test_factors_in_half_precision_are_summed_in_single():
+    model = held(lambda m, x: (x * m.p).float().sum(1), 3).half()
+    x = torch.randn(4, 50, 3, generator=torch_stream(0, "data")).half()
+    sums = x.float().sum(1)
+    expected = torch.einsum("iy,jy,yz->iyjz", sums, sums, torch.eye(3)).reshape(12, 12)
     torch.testing.assert_close(tangent_kernel(model, x).total, expected, rtol=1e-5, atol=0)
 
 
