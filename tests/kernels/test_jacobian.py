@@ -127,6 +127,7 @@ def test_singular_directions_are_those_of_the_explicit_jacobian(case, explicit_j
     torch.testing.assert_close(overlaps, torch.ones(3, dtype=DOUBLE), rtol=0, atol=1e-7)
     images = jacobian @ directions.T
     np.testing.assert_allclose(images, found.functions * found.values, atol=1e-7 * values[0].item())
+    assert found.residuals.shape == (3,)
     assert found.residuals.max() < 1e-10
 
 

@@ -89,8 +89,9 @@ def test_an_alignment_needs_a_label_for_each_sample(shape):
         kernel.alignment(torch.zeros(shape))
 
 
-def test_a_kernel_between_two_sets_has_no_alignment():
-    kernel = tangent_kernel(mlp(), inputs(6), inputs(6, seed=1))
+@pytest.mark.parametrize("apart", [1, 1e-3])
+def test_a_kernel_between_two_sets_has_no_alignment(apart):
+    kernel = tangent_kernel(mlp(), inputs(6), inputs(6) + apart * inputs(6, seed=1))
     with pytest.raises(ValueError, match="between two sets of samples"):
         kernel.alignment(torch.tensor([0, 1, 0, 1, 0, 1]))
 
@@ -114,6 +115,22 @@ def test_a_spectrum_does_not_depend_on_the_scale(scale):
     for centred in (True, False):
         found = kernel.effective_rank(centred=centred)
         assert found == pytest.approx(expected.effective_rank(centred=centred), rel=1e-6)
+
+
+def test_negative_eigenvalues_are_rounding_only_as_far_as_the_precision():
+    for dtype, smallest in ((torch.float32, -1e-5), (torch.float64, -1e-11)):
+        gram = torch.diag(torch.tensor([1, smallest], dtype=dtype))
+        assert TangentKernel({"": gram}, 1).spectrum(centred=False).tolist() == [1, 0]
+        with pytest.raises(ValueError, match="not positive semidefinite"):
+            TangentKernel(
+                {"": torch.diag(gram.diagonal() * gram.new_tensor([1, 100]))}, 1
+            ).spectrum(centred=False)
+
+
+def test_a_part_of_a_kernel_has_its_outputs():
+    kernel = tangent_kernel(mlp(outputs=3), inputs(4))
+    for part in (kernel.by_block(), kernel[next(iter(kernel))]):
+        assert part.outputs == 3
 
 
 def test_a_kernel_of_no_layer_is_refused():
@@ -152,6 +169,13 @@ def test_a_layer_in_two_precisions_is_summed_in_the_higher():
     x = inputs(5).float().double()
     found = tangent_kernel(model, x).total
     torch.testing.assert_close(found, torch.kron(x @ x.T + 1, torch.eye(2).double()))
+
+
+def test_features_in_half_precision_are_summed_in_single():
+    model = Toy(lambda m, x: m.layer(x).float().sum(1), layer=nn.Linear(3, 1).half())
+    x = inputs(200)[None].half()
+    found = tangent_features(model, x)
+    torch.testing.assert_close(found[0, 0, :3], x[0].float().sum(0), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("spread", [1e-3, 1e-4])

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels import tangent
 from feature_alignment.kernels.tangent import tangent_kernel
 
 
@@ -54,6 +55,24 @@ def test_two_sets_share_the_budget():
     assert shares == [1]
     tangent_kernel(model, x, x2, memory_budget=0.8 * both, progress=shares.append)
     assert len(shares) > 2
+
+
+def test_columns_that_fit_are_one_block_beside_fewer_rows():
+    shares = []
+    tangent_kernel(nn.Linear(10, 3), torch.ones(1, 10), torch.ones(9, 10), progress=shares.append)
+    assert shares == [1]
+
+
+def test_an_eighth_of_the_budget_is_for_passes(monkeypatch):
+    capture, given = tangent.capture_gradients, []
+
+    def noted(plan, samples, workspace):
+        given.append(workspace)
+        return capture(plan, samples, workspace)
+
+    monkeypatch.setattr(tangent, "capture_gradients", noted)
+    tangent_kernel(network(), images(3), memory_budget=800_000)
+    assert given == [100_000]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -192,6 +192,16 @@ def test_a_bias_that_another_layers_product_has_is_not_the_bias_of_its_own_modul
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
 
 
+def test_a_bias_that_is_added_once_more_is_not_only_that_of_its_modules_weight(
+    explicit_kernel, assert_same_kernel
+):
+    model = Toy(lambda m, x: m.layer(x).tanh() - F.linear(x, m.w, m.layer.bias) ** 2)
+    model.layer, model.w = nn.Linear(20, 20), nn.Parameter(torch.eye(20) + 1)
+    model, x = model.double(), torch.arange(100.0).view(5, 20).double() / 100
+    found = tangent_kernel(model, x)
+    assert_same_kernel(found, explicit_kernel(model, x), 1e-10)
+
+
 def test_features_of_convolutions_are_in_parameter_order(explicit_jacobian):
     x = images(2)
     model = prepare(PICTURES["groups"], x)

@@ -131,6 +131,20 @@ def test_memory_changes_nothing_and_float32_little():
     assert tangent_trace(model.float(), x.float()) == pytest.approx(whole, rel=1e-5)
 
 
+def test_as_many_samples_are_held_at_a_time_as_the_budget_allows(monkeypatch):
+    capture, taken = trace_module.capture_gradients, []
+
+    def noted(plan, samples, workspace):
+        taken.append((len(samples), workspace / plan.passing_bytes))
+        return capture(plan, samples, workspace)
+
+    monkeypatch.setattr(trace_module, "capture_gradients", noted)
+    model, x = nn.Linear(4, 5), torch.ones(7, 4)
+    plan = plan_capture(model, x)
+    tangent_trace(model, x, 3 * (plan.held_bytes + plan.passing_bytes))
+    assert taken == [(3, 3), (3, 3), (1, 3)]
+
+
 @pytest.mark.parametrize("scale", [1e25, 1e-25])
 @pytest.mark.parametrize("width", [2, 40])  # gradients formed, and by pairs of positions
 def test_squares_beyond_single_precision_count(scale, width):
