@@ -182,6 +182,9 @@ def test_reversed_and_read_only_arrays_are_accepted():
 def test_kernels_that_have_no_alignment_are_refused():
     with pytest.raises(ValueError, match=r"shapes \(2, 2\) and \(3, 3\)"):
         kernel_alignment(np.eye(2), np.eye(3))
+    for shape in ((4,), (2, 2, 2)):
+        with pytest.raises(ValueError, match="it must be square"):
+            kernel_alignment(np.ones(shape), np.ones(shape))
     with pytest.raises(ValueError, match="the kernel is zero"):
         kernel_alignment(np.eye(2), np.zeros((2, 2)))
     with pytest.raises(ValueError, match="outputs: 0; it must be a whole number"):
@@ -234,3 +237,12 @@ def test_plain_values_are_the_labels_of_a_single_output():
     values = np.array([0.5, -1.0, 2.0, 0.1])
     found = label_alignment(features @ features.T, values)
     assert found == label_alignment(features @ features.T, values[:, None])
+
+
+@pytest.mark.parametrize("scale", [1e200, -1e200, 1e-200])
+def test_labels_whose_squares_leave_the_range_align_as_others(scale):
+    features = np.random.default_rng(0).normal(size=(4, 9))
+    values = np.array([0.5, 1.0, 2.0, 0.1])
+    for y in (values, values[:, None]):
+        expected = label_alignment(features @ features.T, y)
+        assert label_alignment(features @ features.T, scale * y) == pytest.approx(expected)

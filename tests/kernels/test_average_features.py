@@ -37,6 +37,31 @@ def test_features_are_the_mean_over_models_on_the_path():
     torch.testing.assert_close(torch.cat(list(found.values()), dim=1), expected)
 
 
+class Shifted(nn.Module):
+    """Adds what all samples share, to the outputs of a network whose own parameters are none."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp(0)
+        for parameter in self.net.parameters():
+            nn.init.constant_(parameter, torch.nan)
+
+    def forward(self, x, shared):
+        return self.net(x) + shared[0]
+
+
+def test_the_models_own_parameters_and_what_samples_share_do_not_count():
+    start, end = ends()
+    expected = average_tangent_features(mlp(0), start, end, X, points=2)
+    start, end = ({f"net.{name}": p for name, p in one.items()} for one in (start, end))
+    entries = {"x": X, "shared": torch.zeros(2, 2).double()}
+    found = average_tangent_features(Shifted(), start, end, entries, points=2, inputs=["x"])
+    for name, features in expected.items():
+        torch.testing.assert_close(found[f"net.{name}"], features)
+    kernel = adapted_kernel(Shifted(), start, end, entries, points=2, inputs=["x"])
+    assert list(kernel) == ["net.layers.0", "net.layers.1"]
+
+
 def test_they_predict_the_change_of_the_outputs_with_an_error_of_order_1_over_points():
     start, end = ends()
     first, last = mlp(1), mlp(2)

@@ -107,6 +107,13 @@ def test_label_energy_refuses_what_does_not_fit(y, k, message):
         label_energy(eigenfunctions(gram(), 4).functions, y, k)
 
 
+def test_a_kernel_is_symmetric_but_for_rounding():
+    kernel = gram()
+    kernel[0, 1] += 1e-3 * np.abs(kernel).max()
+    with pytest.raises(ValueError, match="the kernel is not symmetric"):
+        eigenfunctions(kernel)
+
+
 def test_an_eigenfunction_of_zeros_has_no_direction():
     with pytest.raises(ValueError, match="is zero"):
         label_energy(np.array([[0.0], [0.0]]), np.array([1.0, -1.0]))

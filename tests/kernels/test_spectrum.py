@@ -119,6 +119,8 @@ def test_effective_rank_is_its_formula():
 
 def test_rounding_below_zero_adds_nothing_and_more_is_refused():
     assert effective_rank(np.array([1.0, 1.0, -1e-9])) == pytest.approx(2)
+    many = np.repeat([1.0, -5e-6], [100, 10_000])  # which add up to less than 1 % of the trace
+    assert effective_rank(many) == pytest.approx(100)
     with pytest.raises(ValueError, match="not positive semidefinite"):
         effective_rank(np.array([1.0, 1.0, -1e-3]))
 

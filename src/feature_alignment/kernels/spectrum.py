@@ -115,7 +115,7 @@ def _shares(eigenvalues: np.ndarray) -> np.ndarray:
 
 def _without_rounding(eigenvalues: np.ndarray, tolerance: float) -> np.ndarray:
     smallest, largest = eigenvalues.min(), eigenvalues.max()
-    if smallest < -tolerance * max(largest, 0):
+    if smallest < -tolerance * largest:
         raise ValueError(
             f"the kernel is not positive semidefinite: eigenvalues from {smallest:.3g} to "
             f"{largest:.3g}, more negative than rounding can make them."
