@@ -7,11 +7,11 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients import capture_plan, parameter_gradients
 from feature_alignment.gradients.capture_plan import capture_gradients, plan_capture
 from feature_alignment.gradients.graph import Graph, is_selection
-from feature_alignment.gradients.parameter_gradients import joined_deltas
+from feature_alignment.gradients.parameter_gradients import MatrixGradients, joined_deltas
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
-from toys import Toy, linear, overwrites_its_input, unused
+from toys import Toy, draw, linear, overwrites_its_input, unused
 
 X = torch.randn(4, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 
@@ -592,7 +592,8 @@ def test_shapes_that_only_broadcast_are_refused():
         _ = tangent_kernel(linear(3, 1), 1e-6 * X, 1e-6 * X.flip(0), only=["weight"]).centred
 
 
-def test_rounds_of_passes_are_of_equal_size(monkeypatch):
+@pytest.mark.parametrize(("n", "sizes"), [(9, [3, 3, 3]), (10, [4, 4, 2])])
+def test_rounds_of_passes_are_of_equal_size(n, sizes, monkeypatch):
     taken, recorded = [], capture_plan._recorded_as_planned
 
     def noted(plan, samples, span):
@@ -600,10 +601,63 @@ def test_rounds_of_passes_are_of_equal_size(monkeypatch):
         return recorded(plan, samples, span)
 
     monkeypatch.setattr(capture_plan, "_recorded_as_planned", noted)
-    x = as_samples(X[[0, 1, 2] * 3], like=X)
+    x = as_samples(X[[0, 1, 2, 3, 0] * 2][:n], like=X)
     plan = plan_capture(linear(), x)
-    capture_gradients(plan, x, 4 * plan.passing_bytes)  # four at a time would leave one alone
-    assert taken == [3, 3, 3]
+    capture_gradients(plan, x, 4 * plan.passing_bytes)  # four at a time would leave one of nine
+    assert taken == sizes
+
+
+def of_every_kind():
+    """Weights held as factors, one with a bias, one formed by a rule, and one without a rule."""
+
+    def forward(m, x):
+        h = torch.tanh(m.first(x)) * m.p
+        return m.second(h + torch.tanh(m.second(h))) + m.pair(x, x)
+
+    pair = nn.Bilinear(10, 10, 20, bias=False).double()
+    return held(forward, 20, first=linear(10, 20), second=linear(20, 20), pair=pair)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_several_rounds_of_passes_give_what_one_does(n):
+    model, x = of_every_kind(), as_samples(draw(n, 10))
+    plan = plan_capture(model, x)
+    assert plan.held
+    assert plan.formed == {"p"}
+    assert plan.generic == ("pair.weight",)
+    one, several = (capture_gradients(plan, x, workspace) for workspace in (10**9, 1))
+    assert set(one) == set(several) == set(plan.names)
+    for name, parts in one.items():
+        size = plan.values[name].numel()
+        for part, other in zip(parts, several[name], strict=True):
+            torch.testing.assert_close(part.features(size), other.features(size))
+
+
+def test_what_a_sample_takes_is_what_is_held():
+    model, x = of_every_kind(), as_samples(draw(5, 10))
+    plan = plan_capture(model, x)
+    uses = [
+        use
+        for parts in capture_gradients(plan, x, 10**9).values()
+        for part in parts
+        for use in part.uses
+    ]
+    tensors = [getattr(use, "deltas", getattr(use, "values", None)) for use in uses]
+    tensors += [use.inputs.values for use in uses if isinstance(use, MatrixGradients)]
+    distinct = {t.data_ptr(): t for t in tensors}.values()  # a bias shares its weight's factors
+    assert 5 * plan.held_bytes == sum(t.numel() * t.element_size() for t in distinct)
+
+
+@pytest.mark.parametrize(("calls", "formed"), [(1, False), (2, False), (3, True)])
+def test_a_weight_is_formed_where_the_factors_of_its_uses_are_larger(calls, formed):
+    def forward(m, x):
+        for _ in range(calls):
+            x = torch.tanh(m.layer(x))
+        return x
+
+    plan = plan_capture(Toy(forward, layer=linear(3, 3)), X)
+    assert ("layer.weight" in plan.formed) is formed
+    assert "weight" in plan_capture(linear(1, 10), X[:, :1]).formed  # for each of ten outputs
 
 
 @pytest.mark.parametrize("stride", [1, 2])
