@@ -137,10 +137,10 @@ def test_bounds_refuse_radii_and_margins_out_of_range(value):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: margin(np.array([[np.nan, 1.0]]), np.array([1])), "scores: they must be finite"),
-        (lambda: ramp_loss(np.array([np.nan]), 1.0), "margins: they must be finite"),
-        (lambda: linear_class_bound(np.full((1, 2), np.inf), np.eye(2), 1.0), "features: they"),
-        (lambda: linear_class_bound(np.eye(2), np.full((2, 2), np.nan), 1.0), "transform: they"),
+        (lambda: margin(np.array([[np.nan, 1.0]]), np.array([1])), "scores: found values that are"),
+        (lambda: ramp_loss(np.array([np.nan]), 1.0), "margins: found values that are not finite"),
+        (lambda: linear_class_bound(np.full((1, 2), np.inf), np.eye(2), 1.0), "features: found"),
+        (lambda: linear_class_bound(np.eye(2), np.full((2, 2), np.nan), 1.0), "transform: found"),
         (lambda: interpolator_bound(np.ones(2), np.ones(2), np.zeros(2)), "they must be above 0"),
         (lambda: interpolator_bound(np.full(2, np.nan), np.ones(2), np.ones(2)), "above 0"),
         (lambda: interpolator_bound(np.ones(2), np.full(2, np.inf), np.ones(2)), "coefficients:"),

@@ -61,7 +61,7 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
 def _check_finite(**arrays: np.ndarray) -> None:
     for name, values in arrays.items():
         if not np.isfinite(values).all():
-            raise ValueError(f"{name}: they must be finite.")
+            raise ValueError(f"{name}: found values that are not finite; give numbers.")
 
 
 def _check_radius(radius: float) -> None:

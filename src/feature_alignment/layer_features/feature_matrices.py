@@ -89,7 +89,7 @@ def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tenso
 
 
 def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
-    """Diagonal (d,) of the NFM of W (k, d), without forming the matrix; see its precision.
+    """Diagonal (d,) of the NFM of W (k, d), in its precision, without forming the matrix.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
     """
@@ -97,7 +97,7 @@ def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
 
 
 def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without forming it; see its precision.
+    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), in its precision, without forming it.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
     """
