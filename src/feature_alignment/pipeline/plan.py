@@ -124,7 +124,7 @@ def _numbers(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
         several = value if isinstance(value, list) else [value]
         if isinstance(value, Mapping):
             found |= {} if key == "measure_at" else _numbers(value, f"{before}{key} ")
-        elif all(one is None or type(one) is int for one in several) and key != "seeds":
+        elif all(one is None or type(one) is int for one in several) and not key.endswith("seeds"):
             found |= {} if key.startswith(("measure", "check")) else {before + key: value}
     return found
 

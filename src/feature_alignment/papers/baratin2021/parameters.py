@@ -262,8 +262,8 @@ class Disk(Parameters, experiment="disk"):
     precision: Precision = "float64"
     """Floating-point type of the training. In float32, 2000 steps amplify rounding differences
     between processors until some networks end up elsewhere."""
-    seeds: Seeds = 10
-    six_hidden_seeds: SeedNumber = 10
+    seeds: Seeds = 20
+    six_hidden_seeds: SeedNumber = 20
     """Number of seeds of the network with one more linear layer, the other reading of "6-layer
     deep"."""
 

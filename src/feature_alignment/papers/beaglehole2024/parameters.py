@@ -125,6 +125,7 @@ class Spectra(ChainParameters, experiment="spectra"):
     """Step size of gradient descent."""
     steps: Steps = 800
     measure_every: MeasureEvery = 5
+    seeds: Seeds = 20
 
 
 class Initialisation(Section):
@@ -176,6 +177,7 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     gradient_norm: GradientNorm = by_figure("layer", "SLO divides by each layer's, or all's.")
     steps: Steps = 500
     measure_every: MeasureEvery = 10
+    seeds: Seeds = 20
 
 
 class ImageParameters(Parameters):
@@ -362,7 +364,7 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     """Networks on which the correlation is observed; curves show the first, the paper has one."""
     moment_networks: Count = 30
     """Networks over which the moments of R are averaged for the prediction."""
-    seeds: SeedNumber = 10
+    seeds: SeedNumber = 20
     """Number of draws of the data; seed i is the integer i, from 0. The networks are the same for
     all."""
 
@@ -395,7 +397,7 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
     networks: Count = 10
     """Networks observed for each draw of the data (the paper's number is not stated). The mean 𝒦²
     at smaller widths is that of more, in inverse proportion to the width."""
-    seeds: DataSeeds = 5
+    seeds: DataSeeds = 20
 
 
 class AspectRatios(Parameters, experiment="aspect_ratios"):
