@@ -25,7 +25,7 @@ def fill(tool, tmp_path):
         table = pd.DataFrame({"seed": [0, 0, 1, 1], "step": [0, 1, 0, 1], "metric": "share"})
         table = table.assign(depth=2.0, value=[9.0, 1.0, 9.0, 3.0])
         table = pd.concat([table[::-1], table.assign(metric="twice"), table.assign(metric="twice")])
-        table.to_csv(folder / "tables" / "coins_fig1.csv.gz", index=False)
+        table.to_csv(folder / "tables" / "coins_fig1.csv.xz", index=False)
 
     def filled(text):
         filler = tool.Filler("coins.", tool.Facts(tool.all_packed(tmp_path), tmp_path))

@@ -136,7 +136,7 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(made):
     folder = packed(made.finish())
     files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     names = {path.relative_to(folder).as_posix() for path in files}
-    table, picture = f"tables/{FIGURE}.csv.gz", f"figures/{FIGURE}.png"
+    table, picture = f"tables/{FIGURE}.csv.xz", f"figures/{FIGURE}.png"
     assert names == {"about.json", "claims.csv", "runs.csv", table, picture}
     assert b"/home/me" not in b"".join(files.values())
     assert pd.read_csv(folder / table)["value"].tolist() == [1]
@@ -225,7 +225,7 @@ def pack_both(made):
 
 def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(multiverse):
     folder = pack_both(multiverse)
-    for name in ("robustness.csv", "multiverse.csv.gz"):  # changed settings are left out
+    for name in ("robustness.csv", "multiverse.csv.xz"):  # changed settings are left out
         assert pd.read_csv(folder / name)["claim"].tolist() == ["example2030.fig1.a"]
     (told,) = json.loads((folder / "multiverse.json").read_text())
     assert (told["universes"], told["run_hours"], told["devices"]) == (3, 0.5, ["abacus"])
@@ -258,13 +258,13 @@ def test_groups_are_joined_to_a_packed_multiverse(multiverse):
     rows.append(["c", "1", "dice"])
     old = pd.DataFrame(rows, columns=["claim", "universe", "group"])
     old["group"] = "example2030_" + old["group"]
-    old.to_csv(folder / "multiverse.csv.gz", index=False)
+    old.to_csv(folder / "multiverse.csv.xz", index=False)
     old.to_csv(folder / "robustness.csv", index=False)
     (told,) = json.loads((folder / "multiverse.json").read_text())
     part = told | {"groups": ["example2030_coins", "example2030_dice"], "commits": ["0ld"]}
     (folder / "multiverse.json").write_text(json.dumps([part]))
     packing.pack_multiverse("quick", multiverse.at, folder, join=True)
-    found = pd.read_csv(folder / "multiverse.csv.gz")[["claim", "universe"]].values.tolist()
+    found = pd.read_csv(folder / "multiverse.csv.xz")[["claim", "universe"]].values.tolist()
     assert found == [["example2030.fig1.a", 2], ["b", 0], ["b", 1], ["c", 1]]
     assert pd.read_csv(folder / "robustness.csv")["claim"].tolist()[1:] == ["b", "b", "c"]
     first, second = json.loads((folder / "multiverse.json").read_text())
@@ -395,14 +395,14 @@ def two(tmp_path, monkeypatch):
     rows = pd.DataFrame([two | {"id": "example2030.fig2.a"}, claims, one, two])
     rows.to_csv(folder / "claims.csv", index=False)
     table = pd.DataFrame({"point": ["fair"], "metric": ["heads"], "step": [0], "value": [1]})
-    table.to_csv(folder / "tables" / "example2030_fig2.csv.gz", index=False)
+    table.to_csv(folder / "tables" / "example2030_fig2.csv.xz", index=False)
     (folder / AGAIN).write_text("[]")
     return folder, again
 
 
 def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     folder, again = two
-    table = (folder / "tables" / "example2030_fig2.csv.gz").read_bytes()
+    table = (folder / "tables" / "example2030_fig2.csv.xz").read_bytes()
     again.table.write_text("step,value\n0,2\n")
     claims = pd.read_csv(again.claims)
     pd.concat([claims, claims.assign(id="example2030.fig1.b")]).to_csv(again.claims, index=False)
@@ -425,8 +425,8 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     assert (found.about["run_hours"], found.about["commits"]) == (0.5, ["c0ffee00"])
     assert [one["name"] for one in found.about["datasets"]] == ["kmnist", "mnist"]
     assert found.runs[["point", "peak_memory_mib"]].to_numpy().tolist() == [["fair", again.memory]]
-    assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.gz")["value"].tolist() == [2]
-    assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == table
+    assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.xz")["value"].tolist() == [2]
+    assert (folder / "tables" / "example2030_fig2.csv.xz").read_bytes() == table
     assert found.again == []
 
 
@@ -799,7 +799,7 @@ def test_another_value_is_told_also_where_the_verdict_stays(tmp_path, monkeypatc
 
 
 def test_the_packed_multiverse_is_summarised_anew(tmp_path):
-    for name in ("robustness.csv", "multiverse.csv.gz"):
+    for name in ("robustness.csv", "multiverse.csv.xz"):
         shutil.copy(EVIDENCE / "workstation" / name, tmp_path)
     file, ledger = tmp_path / "robustness.csv", load_ledger(ledgers())
     kept = pd.read_csv(file)
@@ -813,7 +813,7 @@ def test_the_packed_multiverse_is_summarised_anew(tmp_path):
         f"{second}: no word in the multiverse, now {two}",
     ]
     assert file.read_bytes() == (EVIDENCE / "workstation" / "robustness.csv").read_bytes()
-    universes = tmp_path / "multiverse.csv.gz"
+    universes = tmp_path / "multiverse.csv.xz"
     rows = pd.read_csv(universes)
     fails = rows.assign(holds=rows["holds"].mask(rows["claim"] == first, 0))
     fails.to_csv(universes, index=False)

@@ -65,7 +65,7 @@ Every claim whose verdict differs between sizes, and why:
 """
 FORMATS = {
     ".csv": "text/csv",
-    ".gz": "application/gzip",
+    ".xz": "application/x-xz",
     ".json": "application/json",
     ".png": "image/png",
     ".yaml": "application/yaml",
@@ -321,7 +321,7 @@ def gallery_page(packed: list[Packed]) -> str:
             parts.append(
                 f"### {figure_label(figure)}: {about.title}\n\n"
                 f"![{about.title}]({folder}/figures/{figure}.png)\n\n"
-                f"*Preset `{one.about['preset']}`; [table]({folder}/tables/{figure}.csv.gz).* "
+                f"*Preset `{one.about['preset']}`; [table]({folder}/tables/{figure}.csv.xz).* "
                 f"{caption}\n"
             )
     return "\n".join(parts)

@@ -178,7 +178,7 @@ class Facts:
         take = chosen.pop("take", "")
         if take:
             check_known(f"{figure}: take: found {take!r}", take, TAKEN)
-        path = self.largest(figure).folder / "tables" / f"{figure}.csv.gz"
+        path = self.largest(figure).folder / "tables" / f"{figure}.csv.xz"
         rows = pd.read_csv(path, low_memory=False)
         for column, value in {"metric": metric, **chosen}.items():
             check_known(f"{figure}: {column}: no such column", column, list(rows))

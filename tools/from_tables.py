@@ -67,7 +67,7 @@ def judge(packed: Packed) -> list[str]:
 
 def _summarise(packed: Packed, ledger: Sequence[Claim]) -> list[str]:
     """Summarise the packed universes' verdicts; return the changed words of the current claims."""
-    universes = pd.read_csv(packed.folder / "multiverse.csv.gz")
+    universes = pd.read_csv(packed.folder / "multiverse.csv.xz")
     universes = universes[universes["claim"].isin([claim.id for claim in ledger])]
     found = []
     for name, rows in universes.groupby("group"):
@@ -140,7 +140,7 @@ def _datasets(packed: Packed, plan: Plan, figure: str) -> list[list[str]]:
 
 
 def _table(packed: Packed, figure: str) -> Path:
-    return packed.folder / "tables" / f"{figure}.csv.gz"
+    return packed.folder / "tables" / f"{figure}.csv.xz"
 
 
 def _tell(packed: Packed, told: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ In all functions `name` is a result's name, `at` the folder that contains its `r
 """
 
 import contextlib
-import gzip
 import io
 import json
+import lzma
 import os
 import re
 import shutil
@@ -43,7 +43,7 @@ TILE, TILE_SHARE = 32, 0.1
 """Side of a square of pixels, and the share in any square that may be: a colour bar is small."""
 WITHHELD = "(a local copy)"
 """Replaces a user's path, which means nothing to anybody else."""
-MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
+MULTIVERSE = (ROBUSTNESS, "multiverse.csv.xz", "multiverse.json")
 Records = dict[Path, dict[str, Any]]
 """What provenance files record, by file."""
 
@@ -214,7 +214,7 @@ def _check_fits(packed: Packed, added: Packed, runs: Path) -> None:
     replaced = set(zip(other["experiment"], other["point"], strict=True))
     for figure in packed.about["figures"].keys() - added.about["figures"].keys():
         shared = replaced.intersection(_runs_of(figure, packed.about["preset"]))
-        file = packed.folder / "tables" / f"{figure}.csv.gz"
+        file = packed.folder / "tables" / f"{figure}.csv.xz"
         if shared := {run for run in shared if not _agrees(file, runs.joinpath(*run))}:
             raise UserError(
                 f"{'/'.join(min(shared))}: is another run than the packed one, which "
@@ -340,7 +340,7 @@ def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> No
     }
     parts, tables = [told], [_unchanged(results / file) for file in (ROBUSTNESS, "multiverse.csv")]
     if join and (target / "multiverse.json").exists():
-        before = [target / ROBUSTNESS, target / "multiverse.csv.gz"]
+        before = [target / ROBUSTNESS, target / "multiverse.csv.xz"]
         kept = [rows[~rows["group"].isin(groups)] for rows in map(_texts, before)]
         tables = [pd.concat(both) for both in zip(tables, kept, strict=True)]
         parts += _parts_left(target, kept[1])
@@ -511,7 +511,7 @@ def _csv(rows: pd.DataFrame) -> bytes:
 def _compress(name: str, content: bytes, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     # Without a date the same table gives the same bytes.
-    (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
+    (folder / f"{name}.xz").write_bytes(lzma.compress(content, preset=lzma.PRESET_EXTREME | 9))
 
 
 def shrink(picture: Path, folder: Path) -> None:
