@@ -14,9 +14,9 @@ def result(tool, tmp_path, monkeypatch):
     """A result of a run, of one on a GPU, and of one that was taken over."""
     monkeypatch.chdir(tmp_path)
     tool.FILE.parent.mkdir()
-    spec = {"experiment": "coin", "threads": 2}
+    spec = {"experiment": "coin"}
     for point, device, more in (("a", "cpu", {}), ("b", "cuda", {}), ("c", "cpu", {"from": "x"})):
-        record = {"outputs": {}, "spec": spec | {"parameters": {"point": point}}}
+        record = {"outputs": {}, "threads": 2, "spec": spec | {"parameters": {"point": point}}}
         record |= {"machine": {"device": device}, "wall_seconds": 90.0, "cpu_seconds": 60.0}
         record |= {f"taken_over_{key}": value for key, value in more.items()}
         folder = tmp_path / "results" / "runs" / "coin" / point

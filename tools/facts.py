@@ -25,6 +25,7 @@ from packed import (
     best_verdicts,
     counted,
     decimals,
+    run_hours,
 )
 from statements import PAPERS, load_statements
 
@@ -417,9 +418,8 @@ def _counted(rows: pd.DataFrame) -> list[str]:
 
 
 def _cost(runs: pd.DataFrame) -> list[str]:
-    hours = runs["wall_seconds"].sum() / 3600
     memory = runs["peak_memory_mib"].max() / 1024
-    return [str(len(runs)), f"{hours:.2f}", f"{memory:.1f}"]
+    return [str(len(runs)), f"{run_hours(runs):.2f}", f"{memory:.1f}"]
 
 
 def written(number: str, unit: str = "") -> str:

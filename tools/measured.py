@@ -8,8 +8,9 @@ repeated; runs that were taken over from another result took no time, and are om
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
@@ -19,24 +20,28 @@ from feature_alignment.pipeline.submissions import COLUMNS, key_of, read_measure
 FILE = Path("workflow") / "measured.csv"
 
 
-def measured(result: Path) -> Iterator[dict[str, str]]:
-    """A row for each run of a result: its seconds on an idle machine.
+def working_seconds(record: Mapping[str, Any]) -> float:
+    """How long a job takes on an idle machine, by its provenance.
 
     On a busy CPU, elapsed time exceeds working time, which then counts; on a GPU, threads wait.
     """
+    elapsed = record["wall_seconds"]
+    on_gpu = record["machine"]["device"] != "cpu"
+    return elapsed if on_gpu else min(elapsed, record["cpu_seconds"] / (record["threads"] or 1))
+
+
+def measured(result: Path) -> Iterator[dict[str, str]]:
+    """A row for each run of a result: its seconds on an idle machine."""
     for provenance in result.glob("runs/*/*/provenance.json"):
         record = read_provenance(provenance)
         if "taken_over_from" in record:
             continue
-        spec, seconds = record["spec"], record["wall_seconds"]
-        if record["machine"]["device"] == "cpu":
-            seconds = min(seconds, record["cpu_seconds"] / spec["threads"])
-        experiment, parameters = key_of(spec)
+        experiment, parameters = key_of(record["spec"])
         yield {
             "experiment": experiment,
             "parameters": parameters,
             "point": provenance.parent.name,
-            "seconds": f"{seconds:.0f}",
+            "seconds": f"{working_seconds(record):.0f}",
         }
 
 

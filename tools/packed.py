@@ -102,6 +102,14 @@ class Packed:
         return list(PRESETS).index(self.about["preset"])
 
 
+def run_hours(runs: pd.DataFrame) -> float:
+    """Hours that the runs take on an idle machine; elapsed ones if no others were packed."""
+    seconds = runs["wall_seconds"]
+    if "working_seconds" in runs:
+        seconds = runs["working_seconds"].fillna(seconds)
+    return float(seconds.sum()) / 3600
+
+
 @cache
 def decimals() -> dict[str, int | None]:
     """The decimals of the papers' numbers, by claim, where the last of them are zeros."""

@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from packed import AGAIN, ROBUSTNESS, ROOT, Packed
+from measured import working_seconds
+from packed import AGAIN, ROBUSTNESS, ROOT, Packed, run_hours
 from PIL import Image
 
 from feature_alignment.data.registry import DATASETS
@@ -336,7 +337,7 @@ def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> No
         "commits": sorted({record["git"]["commit"] for record in records.values()}),
         "versions": blocks[0]["versions"],
         "devices": sorted({_device(record) for record in blocks}),
-        "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
+        "run_hours": round(sum(map(working_seconds, blocks)) / 3600, 2),
     }
     parts, tables = [told], [_unchanged(results / file) for file in (ROBUSTNESS, "multiverse.csv")]
     if join and (target / "multiverse.json").exists():
@@ -542,6 +543,7 @@ def _runs(records: Records) -> Iterator[dict[str, Any]]:
                 "metrics_sha256": record["outputs"]["metrics.csv"],
                 "arrays_sha256": record["outputs"]["arrays.npz"],
                 "wall_seconds": record["wall_seconds"],
+                "working_seconds": round(working_seconds(record), 3),
                 "peak_memory_mib": record["peak_memory_mib"],
                 "device": _device(record),
                 "threads": record["threads"],
@@ -579,7 +581,7 @@ def _about(spec: dict[str, Any], records: Records, runs: pd.DataFrame) -> dict[s
 def _cost(runs: pd.DataFrame) -> dict[str, Any]:
     return {
         "devices": sorted(set(runs["device"])),
-        "run_hours": round(float(runs["wall_seconds"].sum()) / 3600, 2),
+        "run_hours": round(run_hours(runs), 2),
     }
 
 
