@@ -69,6 +69,22 @@ def test_gradients_are_sums_of_products_in_the_order_of_the_weight(use, block):
     assert use.inputs.groups * use.rows * use.inputs.columns == expected.shape[2]
 
 
+@pytest.mark.parametrize("use", [vectors(2), patches(2)])
+def test_gradients_of_groups_hold_a_block_of_both_factors_at_a_time(use, monkeypatch):
+    of_sample = use.deltas[0].numel() + use.inputs.load_groups(slice(2), slice(1)).numel()
+    held, einsum = [], torch.einsum
+
+    def counted(equation, *factors):
+        held.append(sum(factor.numel() for factor in factors))
+        return einsum(equation, *factors)
+
+    monkeypatch.setattr(torch, "einsum", counted)
+    for block, samples in ((1, [1, 1, 1]), (2 * of_sample, [2, 1]), (3 * of_sample, [3])):
+        held.clear()
+        use.of_groups(slice(2), block)
+        assert held == [of_sample * number for number in samples]
+
+
 @pytest.mark.parametrize("block", [1, 10**6])
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_gradients_are_added_in_place_of_their_entries(use, block):

@@ -103,10 +103,12 @@ class MatrixGradients:
     def of_groups(self, groups: slice, block: int = BLOCK) -> torch.Tensor:
         """The gradients of some groups, rows in the order of patches: (n, c, groups, k, d).
 
-        All at once, since many are small, as in depthwise convolutions.
+        All at once, since many are small, as in depthwise convolutions; of about `block` numbers at
+        a time, their inputs and the copy of δ that is multiplied with them.
         """
         deltas = self.deltas.unflatten(3, (self.inputs.groups, -1))[:, :, :, groups]
         loaded = self.inputs.positions * self.inputs.columns * deltas.shape[3]
+        loaded += deltas[:1].numel()
         found = [
             torch.einsum(
                 "nctgk,ntgd->ncgkd", deltas[samples], self.inputs.load_groups(groups, samples)
