@@ -66,6 +66,18 @@ def test_what_cannot_be_integrated_is_refused(features, targets, message):
         factorised_flow(features, targets, 1.0)
 
 
+def test_a_flow_of_no_duration_stays_at_its_start():
+    (model,) = factorised_flow([np.ones((3, 2, 4))], np.ones(3), 0)
+    start = FactorisedModel(np.eye(4), np.zeros((2, 4)), np.eye(2))
+    for side in ("on_inputs", "weight", "on_outputs"):
+        np.testing.assert_array_equal(getattr(model, side), getattr(start, side))
+
+
+def test_a_flow_beyond_double_precision_is_not_integrated():
+    with np.errstate(all="ignore"), pytest.raises(RuntimeError, match="was not integrated: "):
+        factorised_flow([np.full((3, 2, 4), 1e160)], np.ones(3), 1.0)
+
+
 @pytest.mark.parametrize("duration", [-1.0, np.nan, np.inf])
 def test_a_flow_lasts_a_finite_time(duration):
     with pytest.raises(ValueError, match=r"^duration: .*; give a finite number of at least 0"):

@@ -41,6 +41,12 @@ def test_models_without_matrices_are_refused():
         matrix_layout(scalar)
 
 
+def test_a_layer_with_other_parameters_is_no_matrix():
+    layer = nn.Linear(3, 2)
+    layer.gain = nn.Parameter(torch.ones(2))
+    assert list(matrix_layout(nn.Sequential(layer)).layers) == ["0.weight", "0.bias", "0.gain"]
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
 def test_a_convolution_is_one_matrix_with_the_name_of_its_module(kind, bias):

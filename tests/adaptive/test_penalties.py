@@ -103,6 +103,12 @@ def test_scales_of_the_square_and_absolute_penalties_solve_their_equations():
     np.testing.assert_allclose(adaptive_scale(ABSOLUTE, norm), expected, rtol=1e-6)
 
 
+def test_scales_of_a_penalty_that_grows_slowly_are_found_far_out():
+    """ω = log has its minimum at z = √2 ‖β‖."""
+    norm = np.array([1e3, 1e140])
+    np.testing.assert_allclose(adaptive_scale(np.log, norm), 2**0.5 * norm, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["square", "absolute", "logarithmic"])
 def test_theorem_1_no_transformation_beats_the_rank_one_change(name):
     omega, generator = PENALTIES[name], stream(0, "transformations")
@@ -135,13 +141,16 @@ def test_shapes_are_kept():
     ("make", "message"),
     [
         (lambda: PowerPenalty(0), "p: 0 is out of range"),
+        (lambda: PowerPenalty(np.nan), "p: nan is out of range"),
         (lambda: PowerPenalty("a"), "p: a str; give a number above 0"),
         (lambda: JOINT(np.array([0.5])), "v: 0.5; a joint penalty is defined on v ≥ 1"),
         (lambda: JOINT(np.array([2.0, np.nan])), "v: nan; a joint penalty is defined on v ≥ 1"),
         (lambda: effective_penalty(SQUARE)(np.array([-1.0])), "v: -1.0; an effective penalty is"),
         (lambda: adaptive_scale(SQUARE, np.array([2.0, np.nan])), "v: nan; an effective penalty"),
         (lambda: effective_penalty(lambda v: v**2), "the penalty is 1.0 at 1; it must be 0"),
+        (lambda: effective_penalty(lambda v: v - 2), "the penalty is -1.0 at 1; it must be 0"),
         (lambda: joint_penalty(SQUARE, np.cosh), r"the penalty is 1.5\d* at 1"),
+        (lambda: joint_penalty(np.cosh, SQUARE), r"the penalty is 1.5\d* at 1"),
         (lambda: effective_penalty(lambda v: 1 - v), "the penalty decreases somewhere"),
         (
             lambda: effective_penalty(lambda v: 1 - 1 / v**3)(np.array([4.0])),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import prune
 
+from emulated_gpu import GPU
 from feature_alignment.complexity import measures as complexity
 from feature_alignment.complexity.path_norm import path_norm
 from feature_alignment.gradients.parameter_values import select_parameters
@@ -70,7 +71,8 @@ def test_weights_of_hooks_and_complex_ones_are_refused():
 
 def test_reading_weights_leaves_what_parametrisations_keep():
     layer = nn.utils.parametrizations.spectral_norm(nn.Linear(40, 30)).train()
-    model = nn.Sequential(layer, nn.LayerNorm((3, 3)))  # whose gain has two axes
+    norms = nn.LayerNorm((3, 3)), nn.RMSNorm((3, 3))  # whose gains have two axes
+    model = nn.Sequential(layer, *norms)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     complexity.layer_matrices(model)
     assert before.keys() == {name for name, _ in model.named_buffers()}
@@ -88,6 +90,30 @@ def test_arrays_count_as_tensors_do():
         (lambda x: complexity.unit_capacity_bound(weights, weights, x, 1.0), x),
     ):
         assert measure(*tensors) == measure(*(tensor.numpy() for tensor in tensors))
+
+
+def test_labels_and_inputs_of_the_cpu_meet_a_network_on_the_gpu(emulation):
+    model, x, y = mlp((5,)), torch.ones(4, 3).double(), torch.arange(4) % 2
+    weights, f = complexity.layer_matrices(model), model(x).detach()
+    expected = (
+        complexity.fisher_rao_norm(model, x, y),
+        complexity.margin_quantile(f, y),
+        complexity.unit_capacity_bound(weights, weights, x, 1.0),
+    )
+    with emulation():
+        weights = [matrix.to(GPU) for matrix in weights]
+        found = (
+            complexity.fisher_rao_norm(model.to(GPU), x.to(GPU), y),
+            complexity.margin_quantile(f.to(GPU), y),
+            complexity.unit_capacity_bound(weights, weights, x, 1.0),
+        )
+    assert found == pytest.approx(expected)
+
+
+def test_parameters_with_one_long_axis_are_no_matrices():
+    scaled = nn.PReLU()
+    scaled.scale = nn.Parameter(torch.ones(1, 4, 1))
+    assert len(complexity.layer_matrices(nn.Sequential(nn.Linear(2, 4), scaled))) == 1
 
 
 def test_a_model_without_weights_is_refused():
@@ -154,7 +180,9 @@ def test_the_bound_by_unit_capacity_has_the_data_and_the_margin_in_it():
     # ‖U − U⁰‖_F = 2, ‖X‖_F = ‖U⁰X‖_F = √5, ‖V‖_F = √20, c = h = n = 2.
     expected = math.sqrt(20) * 3 * math.sqrt(5) / 0.5 + math.sqrt(2)
     assert complexity.unit_capacity_bound(DIAGONAL, start, x, 0.5) == pytest.approx(expected)
-    for margin in (0.0, "a"):
+    images = x.reshape(2, 1, 2, 1)
+    assert complexity.unit_capacity_bound(DIAGONAL, start, images, 0.5) == pytest.approx(expected)
+    for margin in (0.0, math.nan, "a"):
         with pytest.raises(ValueError, match="margin: "):
             complexity.unit_capacity_bound(DIAGONAL, start, x, margin)
 
@@ -202,16 +230,17 @@ def test_matrices_and_deviations_are_copies_that_training_does_not_change():
     assert complexity.distance_from_start(complexity.layer_matrices(model), before) > 1
 
 
-def test_what_is_not_finite_has_no_measure():
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_has_no_measure(value):
     model = mlp()
     with torch.no_grad():
-        model.layers[0].weight[0, 0] = math.nan
+        model.layers[0].weight[0, 0] = value
     with pytest.raises(ValueError, match="some weights of the model are not finite"):
         complexity.layer_matrices(model)
     with pytest.raises(ValueError, match="the sum over paths is not finite"):
         path_norm(model, (3,))
     with pytest.raises(ValueError, match="outputs: some are not finite"):
-        complexity.margin_quantile(torch.tensor([[math.inf, 0.0]]), torch.tensor([0]))
+        complexity.margin_quantile(torch.tensor([[value, 0.0]]), torch.tensor([0]))
 
 
 @pytest.mark.parametrize("build", [mlp, lambda: VGG(11, 2, 4, torch.Generator().manual_seed(1))])
@@ -259,11 +288,12 @@ def test_the_fisher_rao_norm_of_a_homogeneous_network_needs_outputs_alone():
     assert complexity.fisher_rao_norm(model, x, y) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("margin", [3, 30, 60, 300])
-def test_the_fisher_rao_norm_of_well_fitted_labels_is_not_rounded_away(margin):
-    model = nn.Linear(3, 3, bias=False).double()
+def test_the_fisher_rao_norm_of_well_fitted_labels_is_not_rounded_away(margin, dtype):
+    model = nn.Linear(3, 3, bias=False, dtype=dtype)
     nn.init.eye_(model.weight)
-    f = torch.tensor([[margin, 0, 0]]).double()
+    f = torch.tensor([[margin, 0, 0]], dtype=dtype)
     expected = 2 * margin / (math.exp(margin) + 2)  # of the other classes' probabilities alone
     found = complexity.fisher_rao_norm(model, f, torch.tensor([0]))
     assert found == pytest.approx(expected, rel=1e-12, abs=0)
@@ -275,9 +305,18 @@ def test_the_margin_is_that_to_the_strongest_rival():
     assert complexity.margin_quantile(f, y, 0.0) == pytest.approx(-1)
     assert complexity.margin_quantile(f, y, 1.0) == pytest.approx(2)
     assert complexity.margin_quantile(f, y, 0.5) == pytest.approx(0.5)
+    assert complexity.margin_quantile(f - 9, y, 0.0) == pytest.approx(-1)
     assert complexity.margin_quantile(f, y) == complexity.margin_quantile(f, y, 0.1)
     with pytest.raises(ValueError, match="q: a str; give a number from 0 to 1"):
         complexity.margin_quantile(f, y, "a")
+    for q in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=r"q: .*; a quantile is from 0 to 1"):
+            complexity.margin_quantile(f, y, q)
+
+
+def test_margins_of_half_precision_are_differences_in_double():
+    f = torch.tensor([[2048, 0.5]], dtype=torch.float16)
+    assert complexity.margin_quantile(f, torch.tensor([0]), 0.0) == 2047.5
 
 
 def test_a_layer_of_zeros_has_no_spectral_measure():
@@ -293,7 +332,11 @@ def network():
 
 
 @pytest.mark.parametrize(
-    "y", [[[0], [1], [0], [1]], [0, 1], [-2, -1, 0, 1], [0, 1, 2, 0], [0.5, 1, 0, 1]]
+    "y",
+    [
+        *([[0], [1], [0], [1]], [0, 1], [0, 1, 0, 1, 0]),
+        *([-2, -1, 0, 1], [0, 1, 2, 0], [0.5, 1, 0, 1]),
+    ],
 )
 def test_labels_that_are_no_class_numbers_are_refused(y):
     x = torch.randn(4, 3)
@@ -363,6 +406,12 @@ def test_fisher_rao_of_attention_and_integers():
     )
 
 
+@pytest.mark.parametrize("shape", [(0, 2), (5, 1)])
+def test_margins_need_a_sample_and_two_classes(shape):
+    with pytest.raises(ValueError, match=rf"y: labels .* {shape[0]} samples and {shape[1]} outp"):
+        complexity.margin_quantile(torch.randn(shape), torch.zeros(shape[0]))
+
+
 @pytest.mark.parametrize("shape", [(5,), (5, 3, 2)])
 def test_outputs_that_are_no_classes_are_told(shape):
     with pytest.raises(ValueError, match=r"outputs of shape \(5.*\); \(n, c\) is needed"):
@@ -399,6 +448,7 @@ def test_grouped_convolutions_have_the_matrix_of_the_dense_one():
         torch.eye(2),
         {"a": torch.eye(2)},
         [torch.eye(2)[0]],
+        [torch.ones(0, 2)],
         [torch.full((2, 2), math.nan)],
         [torch.ones(2, 3, 1, 1)],
     ],
@@ -420,16 +470,17 @@ def test_weights_that_are_no_finite_matrices_are_refused(measure, weights):
         measure(weights)
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (5, 2), (5,)])
+@pytest.mark.parametrize("shape", [(0, 3), (5, 2), (5,), ()])
 def test_inputs_that_do_not_fit_the_bound_are_refused(shape):
     weights = [torch.ones(4, 3), torch.ones(2, 4)]
     with pytest.raises(ValueError, match=r"x: of shape .*; the first layer takes 3 inputs"):
         complexity.unit_capacity_bound(weights, weights, torch.ones(shape), 1.0)
 
 
-def test_inputs_that_are_not_finite_have_no_bound():
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_inputs_that_are_not_finite_have_no_bound(value):
     with pytest.raises(ValueError, match=r"^x: some inputs are not finite"):
-        complexity.unit_capacity_bound(DIAGONAL, ZEROS, torch.tensor([[math.nan, 1.0]]), 1.0)
+        complexity.unit_capacity_bound(DIAGONAL, ZEROS, torch.tensor([[value, 1.0]]), 1.0)
 
 
 def test_a_network_whose_outputs_are_no_tensor_is_told_by_the_fisher_rao_norm():
@@ -456,5 +507,7 @@ def test_classes_of_tokens_have_no_fisher_rao_norm():
     tokens, y = torch.arange(6).reshape(2, 3), torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"one class number for each sample, for outputs of shape"):
         complexity.fisher_rao_norm(model, tokens, y)
-    last = complexity.fisher_rao_norm(model, tokens, y, output=lambda f: f[:, -1])
-    assert last == pytest.approx(complexity.fisher_rao_norm(model, tokens[:, -1], y))
+    expected = complexity.fisher_rao_norm(model, tokens[:, -1], y)
+    for output in (lambda f: f[:, -1], lambda f: f[:, -1, :, None]):
+        last = complexity.fisher_rao_norm(model, tokens, y, output=output)
+        assert last == pytest.approx(expected)

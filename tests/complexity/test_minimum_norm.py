@@ -70,6 +70,13 @@ def test_the_range_of_optimal_bounds_is_that_over_bases_of_eigenspaces():
     assert most == pytest.approx((abs(y[0]) + 3**0.5 * first + 2**0.5 * second) / 6)  # alike
 
 
+def test_eigenvalues_apart_by_rounding_share_an_eigenspace():
+    y, eps = case(0)[1], np.finfo(float).eps
+    expected = optimal_bound_range(np.array([9.0, 4.0, 4.0, 4.0, 1.0]), y)
+    values = 1e4 * np.array([9.0, 4.0 + 20 * eps, 4.0, 4.0 - 20 * eps, 1.0])
+    assert optimal_bound_range(values, y) == expected
+
+
 def test_labels_that_cannot_be_met_are_refused():
     features, y = case(2)
     features[1] = features[0]
@@ -88,6 +95,8 @@ def test_what_is_not_finite_cannot_be_fitted(place):
 def test_a_singular_value_of_rounding_s_size_is_none():
     with pytest.raises(ValueError, match="rank 1 for 2 labels"):
         minimum_norm_interpolator(np.diag([1.0, 1e-16]), np.ones(2))
+    with pytest.raises(ValueError, match="rank 1 for 2 labels"):
+        minimum_norm_interpolator(np.diag([1.0, 1e-13]) @ np.eye(2, 1000), np.ones(2))
     weights = minimum_norm_interpolator(np.diag([1.0, 1e-15]), np.ones(2)).weights
     np.testing.assert_allclose(weights, [1, 1e15])
 

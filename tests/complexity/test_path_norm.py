@@ -40,6 +40,8 @@ def test_the_path_norm_sums_over_every_path(bias):
     [
         (nn.BatchNorm1d(4), r"module '1' \(BatchNorm1d\) normalises"),
         (nn.LayerNorm(4), r"module '1' \(LayerNorm\) normalises"),
+        (nn.GroupNorm(2, 4), r"module '1' \(GroupNorm\) normalises"),
+        (nn.RMSNorm(4), r"module '1' \(RMSNorm\) normalises"),
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weights of other parameters"),
         (nn.AvgPool1d(1), r"module '1' \(AvgPool1d\) normalises, averages"),
         (nn.AdaptiveAvgPool1d(4), "AdaptiveAvgPool1d"),
@@ -67,6 +69,27 @@ def test_biases_of_any_name_are_paths(layer):
     nn.init.ones_(last.weight)
     model = nn.Sequential(Shifted(), layer, last)
     assert path_norm(model, (2,)) == pytest.approx(math.sqrt(1 + 1 + 4))
+
+
+def test_what_is_nearly_homogeneous_has_no_path_norm():
+    class Offset(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + self.offset
+
+    offset = Offset(3, 1, bias=False)
+    nn.init.ones_(offset.weight)
+    offset.offset = nn.Parameter(torch.full((1, 1), 1e-4))  # whose axes are those of a weight
+    for model in (offset, nn.Sequential(nn.ELU(), nn.Linear(3, 1))):
+        with pytest.raises(ValueError, match="are not proportional to the size of its inputs"):
+            path_norm(model, (3,))
+
+
+def test_parameters_that_take_no_part_leave_the_path_norm():
+    model = mlp()
+    expected = path_norm(model, (3,))
+    model.unused = nn.Parameter(torch.ones(2, 2))
+    model.count = nn.Parameter(torch.ones(1, dtype=torch.long), requires_grad=False)
+    assert path_norm(model, (3,)) == expected
 
 
 def test_weights_that_a_hook_makes_have_no_path_norm():
@@ -122,6 +145,8 @@ def test_a_network_that_subtracts_has_no_path_norm(factor):
         lambda m, x: m(x - x.flip(1)),
         lambda m, x: m(torch.relu(torch.cat([m(x), -m(x)], 1))[:, 1:3]),
         lambda m, x: 0 - m(x),
+        lambda m, x: m(torch.relu(0 - x)),
+        lambda m, x: m(x)[:, 0].square() / m(x).sum(1),
     ],
 )
 def test_differences_of_what_rectifiers_hide_have_no_path_norm(function):
@@ -151,6 +176,10 @@ def test_a_model_that_returns_no_tensor_has_no_path_norm(model, kind):
         path_norm(model, (2,))
 
 
+def threes(*shape):
+    return torch.full(shape, 3.0, dtype=torch.float64)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -164,6 +193,21 @@ def test_a_model_that_returns_no_tensor_has_no_path_norm(model, kind):
         (lambda m, x: x + torch.add(x, m(x)[:, :1], alpha=0.5), "Add"),
         (lambda m, x: m(x).mean(1), "Mean"),
         (lambda m, x: torch.addmm(m.bias, x, m.weight.T, alpha=0.5), "Addmm"),
+        (lambda m, x: torch.addmm(m.bias, x, m.weight.T, beta=0.5), "Addmm"),
+        (lambda m, x: m(x) @ threes(2), "Mv"),
+        (lambda m, x: torch.dot(m(x)[0], threes(2)), "Dot"),
+        (lambda m, x: torch.bmm(m(x)[None], threes(1, 2, 2)), "Bmm"),
+        (lambda m, x: torch.addmv(m(x)[0], threes(2, 2), m(x)[0]), "Addmv"),
+        (lambda m, x: torch.addbmm(m(x), m(x)[None], threes(1, 2, 2)), "Addbmm"),
+        (lambda m, x: torch.baddbmm(m(x)[None], m(x)[None], threes(1, 2, 2)), "Baddbmm"),
+        (lambda m, x: nn.functional.conv1d(m(x)[:, None], threes(1, 1, 2)), "Convolution"),
+        (lambda m, x: torch.lerp(m(x), 2 * m(x), 0.5), "Lerp"),
+        (
+            lambda m, x: nn.functional.grid_sample(
+                m(x)[None, None], torch.zeros(1, 1, 1, 2).to(x), align_corners=False
+            ),
+            "GridSampler",
+        ),
         (lambda m, x: nn.functional.linear(m(x), torch.full((2, 2), 3.0).to(x)), "Mm"),
         (lambda m, x: nn.functional.avg_pool1d(m(x), 2), "AvgPool"),
     ],
@@ -189,6 +233,10 @@ def test_constant_factors_have_no_path_norm(function, said):
         (lambda h: h.prod(1).abs() ** 0.5, "Pow"),
         (lambda h: h.prod(1).abs() ** torch.tensor(0.5), "Pow"),
         (lambda h: torch.hypot(*h.unbind(1)), "Hypot"),
+        (lambda h: h.square() * h.square().rsqrt(), "Rsqrt"),
+        (lambda h: torch.cdist(h, torch.zeros_like(h)), "Cdist"),
+        (lambda h: torch.linalg.svdvals(h), "LinalgSvd"),
+        (torch.ops.aten.norm, "Norm"),
     ],
 )
 def test_roots_and_norms_have_no_path_norm(function, said):
@@ -206,7 +254,9 @@ def test_roots_and_norms_have_no_path_norm(function, said):
         (lambda h: h.amin(1), "Amin"),
         (lambda h: h.min(1).values, "Min"),
         (lambda h: torch.minimum(*h.unbind(1)), "Minimum"),
+        (lambda h: torch.fmin(*h.unbind(1)), "Fmin"),
         (lambda h: h.median(1).values, "Median"),
+        (lambda h: h.nanmedian(1).values, "Nanmedian"),
         (lambda h: h.kthvalue(1, 1).values, "Kthvalue"),
         (lambda h: h.cummin(1).values, "Cummin"),
     ],
@@ -230,29 +280,40 @@ def test_batch_normalisation_as_a_function_has_no_path_norm():
         path_norm(Normed(3, 2, bias=False), (3,))
 
 
-def test_powers_of_weights_have_a_path_norm():
-    class Positive(nn.Linear):
+@pytest.mark.parametrize("power", [2, 3])
+def test_powers_of_weights_have_a_path_norm(power):
+    class Powers(nn.Linear):
         def forward(self, x):
-            return x @ self.weight.square().T
+            return x @ (self.weight**power).T
 
-    model = Positive(3, 2, bias=False)
-    expected = model.weight.detach().square().norm()
+    model = Powers(3, 2, bias=False)
+    expected = (model.weight.detach() ** power).norm()
     assert path_norm(model, (3,)) == pytest.approx(float(expected))
 
 
 def test_masks_of_zeros_and_ones_have_a_path_norm():
     class Masked(nn.Linear):
         def forward(self, x):
-            return super().forward(x) * torch.tensor([1.0, 0.0])
+            return super().forward(x) * torch.tensor([1.0, 0.0]) / 1
 
     model = Masked(3, 2)
     expected = model.weight[0].square().sum() + model.bias[0].square()
     assert path_norm(model, (3,)) ** 2 == pytest.approx(float(expected.detach()))
 
 
-def test_path_norms_are_taken_in_inference_mode():
+def test_sums_of_zeros_and_averages_of_one_number_have_a_path_norm():
+    class Summed(nn.Linear):
+        def forward(self, x):
+            return torch.addmm(torch.zeros(1).to(x), x, self.weight.T).mean(1)
+
+    model = Summed(3, 1, bias=False)
+    assert path_norm(model, (3,)) == pytest.approx(float(model.weight.detach().norm()))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_path_norms_are_taken_without_gradients(mode):
     expected = path_norm(mlp(), (3,))
-    with torch.inference_mode():
+    with mode():
         assert path_norm(mlp(), (3,)) == expected
 
 

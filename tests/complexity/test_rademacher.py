@@ -114,13 +114,19 @@ def test_margins_take_labels_of_any_type_and_refuse_what_are_none():
     for labels in ([0, 2], [0, 0.5], [0, np.nan]):
         with pytest.raises(ValueError, match="whole numbers from 0 to 1"):
             margin(scores, np.array(labels))
-    with pytest.raises(ValueError, match=r"labels of shape \(2,\) for 1 samples"):
-        margin(scores[:1], np.array([0, 1]))
+    for labels in ([0, 1], [[0]]):
+        with pytest.raises(ValueError, match=r"labels of shape \(.*\) for 1 samples"):
+            margin(scores[:1], np.array(labels))
 
 
 def test_one_class_has_no_margin():
     with pytest.raises(ValueError, match=r"^scores: of 1 classes; a margin needs two or more"):
         margin(np.ones((2, 1)), np.array([0, 0]))
+
+
+def test_the_bound_of_a_ball_of_radius_0_is_0():
+    assert linear_class_bound(np.eye(2), np.eye(2), 0.0) == 0
+    assert not linear_class_maximisers(np.eye(2), np.eye(2), 0.0, np.ones((1, 2))).any()
 
 
 @pytest.mark.parametrize("value", [-1.0, np.nan])

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import feature_alignment as fa
+from emulated_gpu import GPU
 from feature_alignment.complexity.update_path import PathProbe, UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace
@@ -95,6 +96,19 @@ def test_a_path_goes_on_from_its_state(every):
     assert moved(other, again, [3, 4]) == moved(model, path, [3, 4])
 
 
+def test_a_path_of_the_cpu_goes_on_on_the_gpu(emulation):
+    layer = nn.Linear(1, 1, bias=False)
+    state = UpdatePath(layer, lambda model: 1.0).state_dict()
+    with emulation():
+        layer.to(GPU)
+        path = UpdatePath(layer, lambda model: 1.0)
+        path.load_state_dict(state)
+        with torch.no_grad():
+            layer.weight.add_(2)
+        path(1, layer)
+    assert path.length == pytest.approx(2, rel=1e-6)
+
+
 def test_watching_the_path_does_not_change_training():
     watched = new_model()
     path = UpdatePath(watched, lambda network: one_hidden_layer_trace(*network.layers, X))
@@ -112,13 +126,13 @@ def test_a_network_at_rest_adds_nothing():
 def test_traces_can_be_taken_at_some_updates_only():
     model = nn.Linear(1, 1, bias=False)
     traces = iter([1.0, 4.0, 9.0])
-    path = UpdatePath(model, lambda network: next(traces), every=2)
-    for step in range(1, 6):
+    path = UpdatePath(model, lambda network: next(traces), every=3)
+    for step in range(1, 8):
         with torch.no_grad():
             model.weight.add_(1)
         path(step, model)
-    # Before updates 1 and 2 it is 1, before 3 and 4 it is 4, before 5 it is 9.
-    assert path.complexity == pytest.approx(1 + 1 + 2 + 2 + 3, rel=1e-6)
+    # Before updates 1 to 3 it is 1, before 4 to 6 it is 4, before 7 it is 9.
+    assert path.complexity == pytest.approx(3 * 1 + 3 * 2 + 3, rel=1e-6)
 
 
 @pytest.mark.parametrize("every", [0, 1.5])
@@ -138,24 +152,24 @@ def test_a_trace_that_is_not_finite_is_a_training_that_diverged(trace):
         UpdatePath(nn.Linear(1, 1), lambda network: trace)
 
 
-def test_an_update_that_is_not_finite_is_a_training_that_diverged():
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_that_is_not_finite_is_a_training_that_diverged(value):
     layer = nn.Linear(2, 1)
     path = UpdatePath(layer, lambda network: 1.0, every=5)
     with torch.no_grad():
-        layer.weight[0, 0] = float("nan")
+        layer.weight[0, 0] = value
     with pytest.raises(TrainingDivergedError, match="update 3 is not finite"):
         path(3, layer)
 
 
-@pytest.mark.parametrize("size", [1e-4, 300.0])
-def test_updates_of_half_precision_are_squared_in_double(size):
+@pytest.mark.parametrize(("start", "end"), [(0, 1e-4), (0, 300), (-40_000, 40_000)])
+def test_updates_of_half_precision_are_taken_in_double(start, end):
     layer = nn.Linear(1, 1, bias=False).half()
-    nn.init.zeros_(layer.weight)
+    nn.init.constant_(layer.weight, start)
     path = UpdatePath(layer, lambda model: 1.0)
-    with torch.no_grad():
-        layer.weight.add_(size)
+    nn.init.constant_(layer.weight, end)
     path(1, layer)
-    assert path.length == pytest.approx(size, rel=1e-3)
+    assert path.length == pytest.approx(end - start, rel=1e-3)
 
 
 def test_a_trace_that_is_no_function_is_refused():
@@ -189,13 +203,13 @@ def test_an_earlier_checkpoint_does_not_change_the_path():
 
 
 def test_a_parameter_of_another_shape_has_no_path():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False))
     path = UpdatePath(model, lambda model: 1.0)
     state = path.state_dict()
-    model[1] = nn.Linear(2, 3)
-    with pytest.raises(ValueError, match=r"'1.weight' has the shape \(3, 2\), and had \(1, 2\)"):
+    model[1] = nn.Linear(1, 2, bias=False)
+    with pytest.raises(ValueError, match=r"'1.weight' has the shape \(2, 1\), and had \(1, 2\)"):
         path.add(model)
-    with pytest.raises(ValueError, match=r"'1.weight' has the shape \(1, 2\), and had \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"'1.weight' has the shape \(1, 2\), and had \(2, 1\)"):
         UpdatePath(model, lambda model: 1.0).load_state_dict(state)
 
 
@@ -205,6 +219,27 @@ def test_what_is_no_state_of_a_path_is_refused(kind, state):
     path = kind(nn.Linear(2, 1), (lambda model: 1.0) if kind is UpdatePath else torch.ones(3, 2))
     with pytest.raises(ValueError, match=f"^state: not a result of `{kind.__name__}.state_dict`"):
         path.load_state_dict(state)
+
+
+@pytest.mark.parametrize("trace", [0, torch.zeros(1), torch.zeros(())])
+def test_features_of_size_0_weigh_nothing(trace):
+    layer = nn.Linear(1, 1, bias=False)
+    path = UpdatePath(layer, lambda model: trace)
+    nn.init.constant_(layer.weight, 5)
+    path(1, layer)
+    assert path.length > 0
+    assert path.complexity == 0
+
+
+def test_two_updates_told_as_one_are_a_problem_that_is_told_once():
+    layer = nn.Linear(1, 1, bias=False)
+    probe = PathProbe(layer, torch.ones(3, 1))
+    probe.after_update(1, layer)
+    probe.after_update(3, layer)
+    for step, problems in ((4, 1), (5, 0), (7, 0)):
+        found = probe(step, layer)
+        assert len(found.problems) == problems
+        assert {row.split for row in found.rows} == {"train"}
 
 
 @pytest.mark.parametrize("value", [None, torch.ones(2), "1"])

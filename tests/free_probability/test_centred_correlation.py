@@ -63,6 +63,17 @@ def test_moments_of_no_matrix_are_refused(moments):
         predicted_correlation(data, moments)
 
 
+def test_correlations_are_beyond_1_by_rounding_only():
+    """With A = B = I, ρ = m₃/√(m₂ m₄)."""
+    data = matrix_trace({"A": torch.eye(2), "B": torch.eye(2)})
+    assert predicted_correlation(data, [1, 1, 1 + 1e-7, 1]) == pytest.approx(1, abs=1e-6)
+    large = [2.0 ** (200 * n) for n in range(1, 5)]
+    assert predicted_correlation(data, large) == pytest.approx(1)
+    for third in (1.005, -1.005):
+        with pytest.raises(ValueError, match=rf"a correlation of {third} is impossible"):
+            predicted_correlation(data, [1, 1, third, 1])
+
+
 def test_inputs_of_a_single_sample_are_refused():
     with pytest.raises(ValueError, match=r"x, y: of shapes \(4,\) and \(4,\)"):
         data_matrices(torch.ones(4), torch.ones(4))
@@ -82,14 +93,17 @@ def test_residuals_are_one_for_each_sample(shape):
 def test_inputs_and_kernel_have_a_row_for_each_sample():
     with pytest.raises(ValueError, match=r"x, y: of shapes \(4,\) and \(4,\)"):
         velocity_correlation(torch.ones(4), torch.ones(4), torch.eye(4))
-    with pytest.raises(ValueError, match=r"kernel: of shape \(5, 5\) for 4 samples; give \(n, n\)"):
-        velocity_correlation(torch.eye(4), torch.ones(4), torch.eye(5))
+    for shape in ((5, 5), (4, 5), (4,)):
+        with pytest.raises(ValueError, match=r"kernel: of shape .* for 4 samples; give \(n, n\)"):
+            velocity_correlation(torch.eye(4), torch.ones(4), torch.ones(shape))
 
 
 def test_labels_may_have_another_precision():
     x, y = torch.ones(3, 2), torch.ones(3, dtype=torch.float64)
     assert data_matrices(x, y)["A"].dtype == torch.float32
     assert velocity_correlation(x, y, torch.eye(3)) == pytest.approx(1)
+    double = torch.eye(3).double()
+    assert velocity_correlation(x, y, double, double) == pytest.approx(1)
     kernel = 10 * torch.rand(3, 3, generator=torch_stream(0, "kernel")).double()
     whole = velocity_correlation(torch.eye(3, dtype=torch.int64), torch.ones(3), kernel)
     assert whole == velocity_correlation(torch.eye(3).double(), torch.ones(3).double(), kernel)
@@ -110,10 +124,18 @@ def test_products_of_single_precision_neither_overflow_nor_vanish(scale):
     assert predicted_correlation(matrix_trace(data), moments) == pytest.approx(expected, rel=1e-5)
 
 
-def test_traces_beyond_any_precision_are_told():
-    data = data_matrices(1e60 * torch.ones(3, 2, dtype=torch.float64), torch.ones(3).double())
+@pytest.mark.parametrize("scale", [1e30, 1e60])
+def test_traces_beyond_any_precision_are_told(scale):
+    data = data_matrices(scale * torch.ones(3, 2, dtype=torch.float64), torch.ones(3).double())
     with pytest.raises(ValueError, match=r"= inf; .* too large for their precision"):
         predicted_correlation(matrix_trace(data), (1, 3, 15, 105))
+
+
+@pytest.mark.parametrize(("a", "b", "trace"), [(1e160, 1e-60, "inf"), (1e-170, 1e100, "0")])
+def test_one_trace_beyond_any_precision_is_told(a, b, trace):
+    eye = torch.eye(2, dtype=torch.float64)
+    with pytest.raises(ValueError, match=rf"tr\(ARAR\) = {trace} and tr\(ARBRARBR\) = 1e"):
+        observed_correlation({"A": a * eye, "B": b * eye}, eye)
 
 
 def test_a_correlation_with_nothing_is_told():

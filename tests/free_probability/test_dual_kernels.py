@@ -14,7 +14,7 @@ ACTIVATIONS = {
     "erf": (torch.erf, lambda h: 2 / np.sqrt(np.pi) * torch.exp(-(h**2))),
     "exponential": (torch.exp, torch.exp),
 }
-COVARIANCES = [(1.0, 1.0, 0.3), (0.5, 2.0, -0.8), (1.2, 0.1, 0.0)]
+COVARIANCES = [(1.0, 1.0, 0.3), (0.5, 2.0, -0.8), (1.2, 0.1, 0.0), (1.3, 0.7, 0.4)]
 
 
 def gaussian_average(function, uu, vv, uv, nodes=400):
@@ -52,6 +52,8 @@ def test_the_linearised_kernel_is_that_of_the_linear_part_of_relus_derivative(co
     arguments = [torch.tensor(entry, dtype=torch.float64) for entry in covariance]
     found = DUALS["relu_linearised"].derivative(*arguments)
     assert float(found) == pytest.approx(expected, rel=2e-3, abs=1e-4)
+    value = DUALS["relu_linearised"].value(*arguments)
+    torch.testing.assert_close(value, DUALS["relu"].value(*arguments))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from emulated_gpu import GPU
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.free_probability.random_features import (
@@ -35,7 +36,7 @@ def test_a_sparse_readout_is_a_narrower_network():
     assert sparse == limiting_moments(c / p, [1, 1, 1, 1])
 
 
-@pytest.mark.parametrize("ratio", [0, -1.0, float("nan"), np.int64(-1), torch.tensor(-1.0)])
+@pytest.mark.parametrize("ratio", [0, -1.0, float("nan"), np.array(-1), torch.tensor(-1.0)])
 def test_ratio_must_be_positive(ratio):
     with pytest.raises(UserError, match=r"ratio d/k: found .*; it must be positive"):
         limiting_moments(ratio, [1])
@@ -43,7 +44,10 @@ def test_ratio_must_be_positive(ratio):
 
 @pytest.mark.parametrize(
     "moments",
-    [[1, 0.5, 0.1], [1, np.nan], [1, np.inf], [-1, 3], [0, 0], [1, 3, 8], torch.tensor([1, 0.9])],
+    [
+        *([1, 0.5, 0.1], [1, 0.9999], [1, np.nan], [1, np.inf], [-1, 3], [0, 0], [1, 3, 8]),
+        torch.tensor([1, 0.9]),
+    ],
 )
 def test_moments_that_no_readout_has_are_refused(moments):
     with pytest.raises(UserError, match=r"^even_moments: found .*; give E.a².* do not fall\.$"):
@@ -82,6 +86,17 @@ def test_the_generator_alone_decides_the_draw():
     first, again = (sample_r(4, 6, torch_stream(0, "tests/r")) for _ in range(2))
     assert torch.equal(first, again)
     assert first.dtype == torch.float64
+    generator = torch_stream(0, "tests/r")
+    w, a = (torch.randn(6, n, generator=generator, dtype=torch.float64) for n in (4, 1))
+    torch.testing.assert_close(first, w.T @ (a**2 * w) / 6, rtol=1e-13, atol=1e-15)
+
+
+def test_a_draw_is_moved_to_its_device(emulation):
+    expected = sample_r(4, 6, torch_stream(0, "tests/r"))
+    with emulation():
+        found = sample_r(4, 6, torch_stream(0, "tests/r"), GPU)
+        assert found.device == GPU
+        torch.testing.assert_close(found.cpu(), expected)
 
 
 @pytest.mark.slow

@@ -194,6 +194,9 @@ def test_letters_without_a_matrix_are_refused():
 def test_matrices_that_cannot_be_multiplied_are_refused(b):
     with pytest.raises(ValueError, match=r"^matrices: of shapes \[.*\]; all must be \(d, d\)"):
         matrix_trace({"A": torch.eye(2), "B": b})
+    if b.shape != (3, 3):
+        with pytest.raises(ValueError, match=r"^matrices: of shapes \[.*\]; all must be \(d, d\)"):
+            matrix_trace({"B": b})
 
 
 def test_letters_without_a_family_and_with_two():
@@ -248,9 +251,10 @@ def test_the_empty_word_is_the_identity():
     assert matrix_trace({"A": 3 * np.eye(2)})("") == 1
 
 
-def test_letters_of_one_family_that_meet_over_the_end_of_a_word_keep_their_order():
+@pytest.mark.parametrize("word", ["ABRC", "BRCA", "RCAB", "CABR"])
+def test_letters_of_one_family_that_meet_over_the_end_of_a_word_keep_their_order(word):
     draw = {"generator": torch_stream(0, "letters"), "dtype": torch.float64}
     trace = matrix_trace({letter: torch.randn(4, 4, **draw) for letter in "ABC"})
-    found = free_trace("ABRC", {"R": moment_trace([2.0]), "ABC": trace})
+    found = free_trace(word, {"R": moment_trace([2.0]), "ABC": trace})
     assert found == pytest.approx(2 * trace("CAB"), rel=1e-12)
     assert trace("CBA") != pytest.approx(trace("CAB"), rel=0.1)

@@ -88,7 +88,8 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
         plain = type(module).forward is nn.Linear.forward
     own = [name for name, _ in module.named_parameters()]
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
-    return plain and own in (["weight"], ["weight", "bias"]) and not any(hooks)
+    as_defined = not any(hooks) and "forward" not in vars(module)
+    return plain and own in (["weight"], ["weight", "bias"]) and as_defined
 
 
 class _TransformedLayer(nn.Module):

@@ -75,7 +75,11 @@ class Interpolation:
 
     @property
     def readout(self) -> str:
-        """The layer that computes the outputs most directly; of several, the last registered."""
+        """The layer that computes the outputs most directly.
+
+        Of several, it is the last registered if one operation takes the parameters of all, as in
+        (W₁ + W₂)x, and the first operand's if their results meet, as in W₁x + W₂x.
+        """
         graph = self._jacobian.graph
         return next(
             layer
