@@ -835,8 +835,8 @@ def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
         assert drawn.size[0] > 1000
     assert pictures[of_arrays].read_bytes() == kept
     assert Packed(folder).about["pictures"] == {of_arrays: "0ld", figure: "c" * 40}
-    with pytest.raises(UserError, match="baratin2021_fig1: no such figure; did you mean"):
-        from_tables.redraw(Packed(folder), ["baratin2021_fig1"])
+    with pytest.raises(UserError, match="baratin2021_figg3: no such figure; did you mean"):
+        from_tables.redraw(Packed(folder), ["baratin2021_figg3"])
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
     with pytest.raises(UserError, match="has changes of its own"):
         from_tables.redraw(Packed(folder), [])
