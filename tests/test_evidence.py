@@ -16,7 +16,7 @@ import packing
 import pandas as pd
 import pytest
 import yaml
-from packed import AGAIN, EVIDENCE, Packed, all_packed, best_robustness, best_verdicts
+from packed import AGAIN, EVIDENCE, Packed, all_packed, best_robustness, best_verdicts, run_hours
 from PIL import Image
 
 from feature_alignment.errors import UserError
@@ -840,6 +840,12 @@ def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
     with pytest.raises(UserError, match="has changes of its own"):
         from_tables.redraw(Packed(folder), [])
+
+
+def test_hours_of_runs_are_elapsed_ones_where_no_others_were_packed():
+    runs = pd.DataFrame({"wall_seconds": [3600, 3600]})
+    assert run_hours(runs) == 2
+    assert run_hours(runs.assign(working_seconds=[1800, None])) == 1.5
 
 
 def test_figures_made_again_are_named_by_the_shorter_list():
