@@ -34,6 +34,24 @@ def test_dissent_or_a_mean_is_not_want_of_networks(tool, votes):
 
 
 @pytest.mark.parametrize(
+    ("few", "begins"),
+    [("1 2 3", (3, 4)), ("1 2 3.00001", None), ("2 3 9", None), ("1 2 3 9", None), ("1", None)],
+)
+def test_the_first_of_the_same_networks_differ_by_seeds_alone(tool, few, begins):
+    large, small = size(tool, "large", "partly"), size(tool, "small", "reproduced")
+    large.row["by_seed"], small.row["by_seed"] = "1 2 3 9", few
+    assert tool.more_seeds(large, small) == tool.more_seeds(small, large) == begins
+
+
+def test_more_of_the_same_networks_need_no_reason(tool):
+    large = size(tool, "large", "not reproduced", votes=(0, 20), seeds=20)
+    small = size(tool, "small", "reproduced", votes=(5, 5))
+    assert tool.of_size(large, small)
+    small.row["by_seed"] = " ".join(large.row["by_seed"].split()[:5])
+    assert not tool.of_size(large, small)
+
+
+@pytest.mark.parametrize(
     ("one", "other", "differs"),
     [
         ({"ours": 1.0}, {"ours": 1.14}, False),  # .14 against t₈ = 2.31 · .1 · √(2/5) = .146

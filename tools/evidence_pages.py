@@ -56,6 +56,8 @@ SIZES_DIFFER = """\
 Every claim whose verdict differs between sizes, and why:
 
 - *Too few to tell*: all networks agree at both sizes, but one size has too few of them to decide.
+- *More seeds*: what was measured at one size begins with the same values, seed by seed, so that
+  nothing but the number of seeds differs. (All twenty are no second sample beside the first five.)
 - *May be chance*: networks disagree, or a mean is judged, and neither the votes (Fisher's exact
   test, 5 %) nor the means (Welch's t-test, 5 %) are shown to differ, which they seldom are with few
   networks.

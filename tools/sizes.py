@@ -1,4 +1,4 @@
-"""Why a claim's verdict differs between sizes: too few networks, perhaps chance, or the size.
+"""Why a claim's verdict differs between sizes: number of seeds, perhaps chance, or the size.
 
 The last needs a reason, written by hand in evidence/sizes.yaml.
 """
@@ -65,6 +65,18 @@ def too_few(one: Size, other: Size) -> Size | None:
     return None
 
 
+def more_seeds(one: Size, other: Size) -> tuple[int, int] | None:
+    """How many values one size has, which the other begins with, and how many that has, if it does.
+
+    The values of one (up to the digits that are packed) are then the first of the other's: both
+    measured the same and differ in the number of seeds alone.
+    """
+    few, many = sorted((size.values for size in (one, other)), key=len)
+    if 1 < len(few) < len(many) and np.array_equal(few, many[: len(few)]):
+        return len(few), len(many)
+    return None
+
+
 def differ(one: Size, other: Size) -> bool:
     """Whether what was measured differs by more than networks of one size would.
 
@@ -102,8 +114,10 @@ def disagreements(claims: Mapping[str, pd.DataFrame]) -> dict[str, list[Size]]:
 
 
 def of_size(largest: Size, smaller: Size) -> bool:
-    """Whether neither a lack of networks nor chance may explain the two verdicts."""
-    return too_few(largest, smaller) is None and differ(largest, smaller)
+    """Whether neither the number of seeds nor chance may explain the two verdicts."""
+    if too_few(largest, smaller) is not None or more_seeds(largest, smaller) is not None:
+        return False
+    return differ(largest, smaller)
 
 
 def table(claims: Mapping[str, pd.DataFrame], reasons: Mapping[str, str]) -> str:
@@ -125,4 +139,6 @@ def _why(largest: Size, smaller: Size, reason: str | None) -> str:
     few = too_few(largest, smaller)
     if few is not None:
         return f"{few.votes} at `{few.at}`: too few to tell."
+    if (seeds := more_seeds(largest, smaller)) is not None:
+        return f"More seeds: {seeds[0]} are the first of the same {seeds[1]}."
     return "May be chance: no difference is shown."
