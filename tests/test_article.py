@@ -171,6 +171,28 @@ def test_what_is_ours_or_was_judged_nowhere_counts_only_if_it_is_named(ask, evid
     assert list(found.values()) == ["2", "1", "1"]
 
 
+def test_claims_judged_by_more_of_the_same_seeds_are_counted(ask, evidence):
+    few, many = {"by_seed": "0.5 0.6"}, {"by_seed": "0.5 0.6 0.1"}
+    verdicts = {"a": ("undecided", "partly"), "b": ("undecided", "undecided")}
+    verdicts |= {"c": ("reproduced", "not reproduced"), "d": ("partly", "partly")}
+    other = claim("e", "undecided", by_seed="0.5 0.7")
+    own = claim("f", "undecided", **few)
+    evidence(
+        "laptop", *(claim(key, first, **few) for key, (first, _) in verdicts.items()), other, own
+    )
+    evidence(
+        "workstation",
+        *(claim(key, last, **many) for key, (_, last) in verdicts.items()),
+        claim("e", "reproduced", **many),
+    )
+    asked = [f'before: "{before}"' for before in ("any", "undecided", "decided", "good")]
+    found, faults = ask(
+        " ".join(f'#reseeded({one}) #reseeded({one}, turned: "yes")' for one in asked)
+    )
+    assert not faults
+    assert list(found.values()) == ["4", "2", "2", "1", "2", "1", "1", "1"]
+
+
 def test_a_misprint_that_the_article_passes_over_is_a_fault(ask, evidence):
     evidence("quick", claim("a", "holds as corrected", kind="mathematics", ours=2))
     assert "the article does not name it" in ask("")[1][0]

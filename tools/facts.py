@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
+import sizes
 from packed import (
     BAD,
     GOOD,
@@ -45,6 +46,7 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
     "good": GOOD,
     "bad": BAD,
     "judged": tuple(set(Outcome) - {Outcome.NOT_TESTABLE}),
+    "decided": tuple(set(Outcome) - {Outcome.NOT_TESTABLE, Outcome.UNDECIDED}),
     "any": tuple(Outcome),
 }
 PERCENTAGES = {"near": rules.NEAR, "partly": rules.PARTLY, "agreement": rules.AGREEMENT}
@@ -264,6 +266,26 @@ class Facts:
     def count(self, paper: str = "", kind: str = "", outcome: str = "any") -> str:
         """The number of claims."""
         return str(len(self.selection(paper, kind, outcome)))
+
+    @asked
+    def reseeded(self, before: str = "any", turned: str = "") -> str:
+        """How many claims of the largest result the next one judges by the first of the same seeds.
+
+        Only those whose outcome was `before` there; with `turned: "yes"` only those that have
+        another verdict by all seeds.
+        """
+        check_known(f"outcome: found {before!r}", before, OUTCOMES)
+        check_known(f"turned: found {turned!r}", turned, ["", "yes"])
+        found = [
+            (smaller.claims.loc[claim, "verdict"], larger.claims.loc[claim, "verdict"])
+            for larger, smaller in [self.packed[:2]]
+            for claim in larger.claims.index.intersection(smaller.claims.index)
+            if sizes.more_seeds(
+                *(sizes.Size("", one.claims.loc[claim]) for one in (larger, smaller))
+            )
+        ]
+        other = [few != more for few, more in found if few in OUTCOMES[before]]
+        return str(sum(other) if turned else len(other))
 
     @asked
     def changed(self) -> str:
