@@ -229,7 +229,7 @@ class Difficulty(Parameters, experiment="difficulty"):
     precision: Precision = "float32"
     """Floating-point type of training and kernels."""
     seeds: Seeds = 5
-    depth_study: DepthStudy = DepthStudy(seeds=5)
+    depth_study: DepthStudy = DepthStudy(seeds=20)
     """Settings specific to the study of depth (Figure 13); the figure's four seeds are too few to
     tell a direction from chance."""
     difficult_dataset: Literal["mnist", "kmnist"] | None = by_figure(

@@ -157,6 +157,7 @@ class SLO(ChainParameters, experiment="slo"):
     relaxation: Relaxation = "additive"
     gradient_norm: GradientNorm = "layer"
     measure_every: MeasureEvery = 5
+    seeds: Seeds = 10
 
 
 class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
@@ -434,7 +435,7 @@ class Theorem9(Parameters, experiment="theorem9"):
     """Input dimension of the network whose initial outputs are set to zero."""
     network_width: Count = 4096
     """Width k of that network."""
-    seeds: DataSeeds = 3
+    seeds: DataSeeds = 5
 
 
 class Propositions(Parameters, experiment="propositions"):
