@@ -11,6 +11,8 @@
         records next to it that the result, or some of its figures, were made again, for example on
         another processor, and which verdicts differ; fails if any does; FOLDER may also be a result
         that was packed elsewhere
+    python tools/evidence.py drop NAME FIGURE ...
+        takes figures out, such as those whose very runs a larger packed result shows
     python tools/evidence.py judge NAME
         judges the packed tables by the current claims, for example after an edit of a ledger, and
         summarises the verdicts of the packed multiverse anew
@@ -20,7 +22,7 @@
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
         metadata from evidence/, or with --check fails if they are not current
 
-`packing.py` does the first three, `from_tables.py` the next two, `evidence_pages.py` the last;
+`packing.py` does the first four, `from_tables.py` the next two, `evidence_pages.py` the last;
 `packed.py` reads the evidence.
 """
 
@@ -31,7 +33,7 @@ from pathlib import Path
 from evidence_pages import pages
 from from_tables import judge, redraw
 from packed import EVIDENCE, ROOT, Packed
-from packing import add, confirm, pack, pack_multiverse
+from packing import add, confirm, drop, pack, pack_multiverse
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
@@ -52,10 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--at", type=_folder, default=ROOT)
     judging = commands.add_parser("judge", help="judge the packed tables by the present claims")
     drawing = commands.add_parser("redraw", help="draw pictures again from the packed tables")
-    for command in (judging, drawing):
+    dropping = commands.add_parser("drop", help="take figures out of a packed result")
+    for command in (judging, drawing, dropping):
         names = sorted(file.parent.name for file in EVIDENCE.glob("*/about.json"))
         command.add_argument("name", choices=names)
     drawing.add_argument("figures", nargs="*", metavar="FIGURE")
+    dropping.add_argument("figures", nargs="+", metavar="FIGURE")
     paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
     paging.add_argument("--check", action="store_true")
     try:
@@ -72,6 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
             for claim, (then, now) in differ.items():
                 print(f"{claim}: {now}, where evidence/{given.name} has {then}.")
             return int(bool(differ))
+        if given.command == "drop":
+            drop(given.figures, EVIDENCE / given.name)
+            return 0
         if given.command in ("judge", "redraw"):
             at = Packed(EVIDENCE / given.name)
             told = judge(at) if given.command == "judge" else redraw(at, given.figures)

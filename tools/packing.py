@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import lzma
+import math
 import os
 import re
 import shutil
@@ -31,12 +32,14 @@ from packed import AGAIN, ROBUSTNESS, ROOT, Packed, run_hours
 from PIL import Image
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, check_known
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.papers import figure_order
 from feature_alignment.pipeline.plan import make_plan
 from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
 
+DIGITS = 10
+"""Significant digits of a packed table's values."""
 COLOURS = 256
 VISIBLE, VISIBLE_SHARE = 16, 0.005
 """How far a pixel may be off, of 255, and the share of pixels that may be off by more."""
@@ -69,7 +72,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     shutil.copyfile(verdicts, partial / "claims.csv")
     for figure in made["spec"]["figures"]:
         table = results / "tables" / f"{figure}.csv"
-        _compress(table.name, table.read_bytes(), partial / "tables")
+        _compress(table.name, shortened(table.read_text(encoding="utf-8")), partial / "tables")
         shrink(figures / f"{figure}.png", partial / "figures")
     runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
     runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
@@ -124,6 +127,43 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     partial.rename(target)
 
 
+def drop(figures: Sequence[str], target: Path) -> None:
+    """Take figures out of a packed result, such as those whose very runs a larger one shows.
+
+    Raises:
+        UserError: if a figure is not in it, or no other is left.
+    """
+    packed = Packed(target)
+    for figure in figures:
+        check_known(f"{figure}: no such figure in {target}", figure, packed.about["figures"])
+    left = [figure for figure in packed.about["figures"] if figure not in figures]
+    if not left:
+        raise UserError(f"{target}: has no other figures; remove the folder itself.")
+    shown = {run for figure in left for run in _runs_of(figure, packed.about["preset"])}
+    keys = packed.runs[["experiment", "point"]].itertuples(index=False, name=None)
+    kept = np.array([key in shown for key in keys])
+    runs, gone = packed.runs[kept], packed.runs[~kept]
+    only_theirs = set(gone["commit"]) - set(runs["commit"])
+    by_figure = {
+        key: {figure: of for figure, of in packed.about[key].items() if figure in left}
+        for key in ("figures", "pictures", "summaries")
+        if key in packed.about
+    }
+    commits = [one for one in packed.about["commits"] if one not in only_theirs]
+    about = packed.about | by_figure | {"commits": commits} | _cost(runs)
+    others = _of_others(packed, set(figures))
+    claims = packed.rows[packed.rows["figure"].isin(left)]
+    claims.to_csv(target / "claims.csv", index_label="id", lineterminator="\n")
+    runs.to_csv(target / "runs.csv", index=False, lineterminator="\n")
+    _write_json(about, target / "about.json")
+    (target / AGAIN).unlink(missing_ok=True)
+    if others:
+        _write_json(others, target / AGAIN)
+    for figure in figures:
+        (target / "tables" / f"{figure}.csv.xz").unlink()
+        (target / "figures" / f"{figure}.png").unlink()
+
+
 def _renumbered(packed: Packed, added: Packed) -> set[str]:
     """The added figures with a claim that came out differently, or is new."""
     then, now = (one.rows[["figure", "verdict", "ours"]].sort_index() for one in (packed, added))
@@ -164,7 +204,11 @@ def _join_about(
     figures = packed["figures"] | added["figures"]
     data = {one["name"]: one for one in (*added["datasets"], *packed["datasets"])}
     new = data.keys() - {one["name"] for one in packed["datasets"]}
-    changed = [change for change in added["changes"] if _dataset_of(change) in new]
+    changed = [
+        change
+        for change in added["changes"]
+        if _dataset_of(change) in new and change not in packed["changes"]
+    ]
     again = {
         key: {f: at for f, at in packed.get(key, {}).items() if f not in added["figures"]}
         for key in ("pictures", "summaries")
@@ -507,6 +551,19 @@ def _texts(file: Path) -> pd.DataFrame:
 
 def _csv(rows: pd.DataFrame) -> bytes:
     return rows.to_csv(index=False, lineterminator="\n").encode("utf-8")
+
+
+def shortened(table: str) -> bytes:
+    """A table, with as many digits of its values as are packed."""
+
+    def rounded(text: str) -> str:
+        value = float(text) if text else math.nan
+        short = float(f"{value:.{DIGITS - 1}e}")
+        return repr(short) if abs(short) < math.inf and short != value else text
+
+    rows = pd.read_csv(io.StringIO(table), dtype=str, keep_default_na=False)
+    rows["value"] = rows["value"].map(rounded)
+    return rows.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _compress(name: str, content: bytes, folder: Path) -> None:
