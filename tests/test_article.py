@@ -187,10 +187,13 @@ def test_claims_judged_by_more_of_the_same_seeds_are_counted(ask, evidence):
     )
     asked = [f'before: "{before}"' for before in ("any", "undecided", "decided", "good")]
     found, faults = ask(
-        " ".join(f'#reseeded({one}) #reseeded({one}, turned: "yes")' for one in asked)
+        " ".join(
+            f'#reseeded("laptop", {one}) #reseeded("laptop", {one}, turned: "yes")' for one in asked
+        )
     )
     assert not faults
     assert list(found.values()) == ["4", "2", "2", "1", "2", "1", "1", "1"]
+    assert ask('#shown("laptop")') == ({"shown|laptop": "1 of 1"}, [])
 
 
 def test_a_misprint_that_the_article_passes_over_is_a_fault(ask, evidence):

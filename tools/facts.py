@@ -268,24 +268,32 @@ class Facts:
         return str(len(self.selection(paper, kind, outcome)))
 
     @asked
-    def reseeded(self, before: str = "any", turned: str = "") -> str:
-        """How many claims of the largest result the next one judges by the first of the same seeds.
+    def reseeded(self, fewer: str, before: str = "any", turned: str = "") -> str:
+        """How many claims a result `fewer` judges by the first of the seeds of a larger one.
 
         Only those whose outcome was `before` there; with `turned: "yes"` only those that have
         another verdict by all seeds.
         """
+        known = {one.folder.name: one for one in self.packed}
+        check_known(f"{fewer}: no such result in evidence/", fewer, known)
         check_known(f"outcome: found {before!r}", before, OUTCOMES)
         check_known(f"turned: found {turned!r}", turned, ["", "yes"])
-        found = [
-            (smaller.claims.loc[claim, "verdict"], larger.claims.loc[claim, "verdict"])
-            for larger, smaller in [self.packed[:2]]
-            for claim in larger.claims.index.intersection(smaller.claims.index)
-            if sizes.more_seeds(
-                *(sizes.Size("", one.claims.loc[claim]) for one in (larger, smaller))
-            )
+        rows = known[fewer].claims
+        rows = rows[rows["verdict"].isin(OUTCOMES[before])]
+        other = [
+            row["verdict"] != self.verdicts.loc[claim, "verdict"]
+            for claim, row in rows.iterrows()
+            if sizes.more_seeds(sizes.Size("", row), sizes.Size("", self.verdicts.loc[claim]))
         ]
-        other = [few != more for few, more in found if few in OUTCOMES[before]]
         return str(sum(other) if turned else len(other))
+
+    @asked
+    def shown(self, result: str) -> str:
+        """How many figures a result has, of how many."""
+        known = {one.folder.name: one for one in self.packed}
+        check_known(f"{result}: no such result in evidence/", result, known)
+        every = {figure for one in self.packed for figure in one.about["figures"]}
+        return f"{len(known[result].about['figures'])} of {len(every)}"
 
     @asked
     def changed(self) -> str:
