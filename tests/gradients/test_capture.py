@@ -11,6 +11,7 @@ from feature_alignment.gradients.capture import (
     backpropagate,
     collect_signals,
     distinct_weights,
+    in_other_order,
     leaf_gradients,
     one_hot_cotangents,
     random_sign_cotangents,
@@ -99,11 +100,61 @@ def test_signals_of_other_samples_are_noticed(recording, calls):
 
 
 @pytest.mark.parametrize(("dtype", "n"), [(torch.float32, 162), (torch.float16, 38)])
-def test_each_of_many_samples_has_a_weight_of_its_own(dtype, n):
-    found = SimpleNamespace(f=torch.zeros(n, 2), leaves={"w": torch.zeros(1, dtype=dtype)})
-    weights, _ = distinct_weights(found)
-    assert len(weights.unique()) == n
+@pytest.mark.parametrize("times", [1, 2])
+def test_each_of_many_samples_has_a_weight_of_its_own(dtype, n, times):
+    """And of more samples, no weight has more than its share."""
+    weights, _ = weights_of(n * times, dtype)
+    distinct, counts = weights.unique(return_counts=True)
+    assert len(distinct) == n
+    assert (counts == times).all()
     assert torch.equal(weights.to(dtype).to(weights), weights)
+
+
+def weights_of(n, dtype=X.dtype, outputs=2):
+    f, leaves = torch.zeros(n, outputs, dtype=X.dtype), {"w": torch.zeros(1, dtype=dtype)}
+    return distinct_weights(SimpleNamespace(f=f, leaves=leaves))
+
+
+def test_no_output_cancels_another():
+    _, by_output = weights_of(1, outputs=1000)
+    assert len(by_output.abs().unique()) == 1000
+    assert (by_output.abs() >= 1).all()
+    assert 400 < (by_output > 0).sum() < 600
+
+
+RELATIVE = 1e-3
+
+
+def out_of_order(signals, order=(0, 1, 2, 3), noise=0.0):
+    """Which of the signals, (n, 2, k) by name, are noticed if samples get others' weights.
+
+    The noise is in units of the weighted outputs' signals if none cancels another.
+    """
+    by_sample, by_output = weights_of(4)
+    weighted = {
+        key: by_sample[list(order)] * (by_output @ signal)
+        + by_sample * noise * (signal.abs().amax(2) @ by_output.abs())[:, None]
+        for key, signal in signals.items()
+    }
+    return in_other_order(weighted, signals, (by_sample, by_output), RELATIVE, str)
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 1, 1), (-1, -1, -1, -1), (1, 1, 1e-60, -1e-60)])
+def test_any_two_samples_that_change_places_are_noticed(scales):
+    """Whatever the signs of their signals, and if they are smaller than other samples'."""
+    one = torch.tensor(scales, dtype=X.dtype)[:, None, None].expand(4, 2, 3)
+    assert out_of_order({"one": one}) == []
+    for i, j in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)):
+        order = [{i: j, j: i}.get(place, place) for place in range(4)]
+        assert out_of_order({"one": one}, order) == ["one"]
+
+
+def test_rounding_errors_are_not_taken_for_samples_that_change_places():
+    ones = torch.ones(4, 2, 3, dtype=X.dtype)
+    signals = {"large": ones, "small": 1e-6 * ones, "rounding errors": 1e-9 * ones}
+    assert out_of_order(signals, noise=0.7 * RELATIVE) == []
+    assert out_of_order(signals, noise=2 * RELATIVE) == ["large"]
+    assert out_of_order(signals, noise=100) == ["large", "small"]
 
 
 def test_random_signs_are_orthonormal_on_average():

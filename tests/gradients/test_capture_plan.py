@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from feature_alignment.gradients.capture_plan import capture_gradients, plan_cap
 from feature_alignment.gradients.graph import Graph, is_selection
 from feature_alignment.gradients.parameter_gradients import MatrixGradients, joined_deltas
 from feature_alignment.gradients.samples import as_samples
-from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from toys import Toy, draw, linear, overwrites_its_input, unused
 
@@ -147,6 +149,13 @@ def test_samples_that_the_model_sorts_are_not_confused(explicit_kernel, assert_s
         caplog.clear()
 
 
+def test_samples_that_are_moved_among_those_of_a_trial_have_no_rule():
+    assert plan_capture(sorting(), increasing()[[0, 2, 1]]).generic == (
+        "layer.weight",
+        "layer.bias",
+    )
+
+
 def test_gradients_one_by_one_are_held_for_every_output():
     model = Toy(lambda m, x: in_order(x, m.layer), layer=linear(3, 40))
     needed = 2 * 8 * 40 * (3 * 40 + 40)  # bytes, of two samples
@@ -230,6 +239,25 @@ def test_a_backward_pass_that_stops_by_the_whole_batch_is_seen_among_few_samples
     assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
 
 
+class Stopped(torch.autograd.Function):
+    """What passes nothing on, not even zeros."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def test_gradients_that_a_function_does_not_pass_on_are_zero(explicit_kernel, assert_same_kernel):
+    model = Toy(
+        lambda m, x: m.second(Stopped.apply(m.first(x))), first=linear(3, 4), second=linear(4, 2)
+    )
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
+
+
 def test_gradients_that_the_model_stops_are_zero(explicit_kernel, assert_same_kernel):
     model = Toy(
         lambda m, x: m.second(torch.tanh(m.first(x)).detach()),
@@ -240,6 +268,17 @@ def test_gradients_that_the_model_stops_are_zero(explicit_kernel, assert_same_ke
     assert not found.layers["first"].any()
     assert_same_kernel(found, explicit_kernel(model, X), 1e-10)
     assert not tangent_kernel(model, X, only=["first"]).total.any()
+
+
+def test_gradients_that_hooks_of_parameters_change_are_followed():
+    def forward(m, x):
+        for parameter, factor in ((m.layer.weight, 3), (m.layer.bias, 2)):
+            if parameter.requires_grad:
+                parameter.register_hook(lambda gradient, factor=factor: factor * gradient)
+        return m.layer(x)
+
+    found = tangent_kernel(Toy(forward, layer=linear(3, 1)), X).total
+    torch.testing.assert_close(found, 9 * X @ X.T + 4)
 
 
 def test_every_entry_of_the_outputs_is_an_output(explicit_kernel, assert_same_kernel):
@@ -285,6 +324,8 @@ def test_what_automatic_differentiation_refuses_is_refused():
         (linear(), X.log(), "outputs of sample 0 are not finite"),
         (linear().half(), X.half(), "outputs are torch.float16"),
         (nn.ReLU(), X, "the model has no parameters"),
+        (nn.ReLU(), X.numpy(), "the model has no parameters"),
+        (nn.ReLU(), X.long().numpy(), "the model has no parameters"),
         (linear(), X[:0], "x: there are no samples"),
         (Toy(lambda m, x: m.layer(x)[:, :0], layer=linear()), X, r"outputs have shape \(4, 0\)"),
     ],
@@ -382,13 +423,41 @@ def test_nothing_used_is_a_kernel_of_zeros():
     model = held(lambda m, x: m.layer(x), 3, layer=linear())
     assert not tangent_kernel(model, X, X[:2], only="p").total.any()
     assert tangent_trace(held(lambda m, x: x, 3), X) == 0
+    constant = held(lambda m, x: m.layer(x).detach(), 3, layer=linear())
+    constant.whole = nn.Parameter(torch.ones(2, dtype=torch.int64), requires_grad=False)
+    assert not tangent_kernel(constant, X, only="p").total.any()
+
+
+@pytest.mark.parametrize("held_as", ["factors", "gradients"])
+def test_gradients_are_as_precise_as_their_parameter(held_as, explicit_kernel, assert_same_kernel):
+    """Where the outputs, or a use beside another, are in single precision, with numbers exact."""
+
+    def forward(m, x):
+        if held_as == "gradients":
+            return (torch.tanh(x) * m.p).sum(2).float()
+        return F.linear(x.float(), m.p.float()).double() + torch.tanh(F.linear(x, m.p))
+
+    model = held(forward, *((3,) if held_as == "gradients" else (20, 20)))
+    x = draw(4, 5, 3) if held_as == "gradients" else (3 * draw(4, 20)).round()
+    assert ("p" in plan_capture(model, x).formed) is (held_as == "gradients")
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-13)
 
 
 def test_parameters_of_two_precisions_in_one_module(explicit_kernel, assert_same_kernel):
-    model = held(lambda m, x: F.linear(x.float(), m.w).double().sum(2) * m.p, 1)
-    model.w = nn.Parameter(torch.ones(2, 3))
+    def forward(m, x):
+        without_a_rule = torch.hypot(x.float(), m.q).double().sum(2)
+        return F.linear(x.float(), m.w).double().sum(2) * m.p + without_a_rule
+
+    model = held(forward, 1)
+    model.w, model.q = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(3))
     x = torch.randn(6, 4, 3, dtype=X.dtype, generator=torch_stream(0, "data"))
+    assert plan_capture(model, x).generic == ("q",)
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-6)
+
+
+def test_parameters_may_be_rounded_to_lower_precision():
+    model = held(lambda m, x: torch.tanh(F.linear(x.float(), m.p.float())).sum(1), 2, 3)
+    assert plan_capture(model, lengths(6, 40)).generic == ()
 
 
 @pytest.mark.parametrize("layer", [linear(), nn.Conv1d(3, 2, 1)], ids=["linear", "convolution"])
@@ -430,6 +499,56 @@ def test_entries_of_large_parameters_are_told_apart():
         assert is_selection(graph, (number, 0), p, None, None) is (first == other)
 
 
+def mapped_among(number, found):
+    """The identity, but for what `torch.func.vmap` makes of it among so many samples."""
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return (found(x) if info.batch_size == number else x.clone()), in_dims[0]
+
+    return held(lambda m, x: torch.hypot(Identity.apply(x)[:, None], m.p), 2, 3)
+
+
+def refused_by_vmap(x):
+    raise ValueError
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("found", [lambda x: 2 * x, refused_by_vmap])
+def test_what_vmap_gets_wrong_is_differentiated_sample_by_sample(number, found, explicit_jacobian):
+    right, wrong, filters = mapped_among(0, found), mapped_among(number, found), warnings.filters[:]
+    assert plan_capture(right, X).batched
+    assert not plan_capture(wrong, X).batched
+    for model in (right, wrong):
+        for n in (1, 2, 3, 4):
+            features = tangent_features(model, X[:n]).flatten(0, 1)
+            torch.testing.assert_close(features, explicit_jacobian(model, X[:n]))
+    assert warnings.filters == filters
+
+
+def test_a_parameter_without_a_rule_beside_what_samples_share():
+    model = Toy(None)
+    model.p, model.forward = nn.Parameter(draw(3)), lambda x, table: torch.hypot(x, model.p) @ table
+    table = draw(3, 2, seed=1)
+    plain = held(lambda m, x: torch.hypot(x, m.p) @ table, 3)
+    plain.p = model.p
+    found = tangent_kernel(model, (X, table), inputs=[0]).total
+    torch.testing.assert_close(found, tangent_kernel(plain, X).total)
+
+
 def lengths(n, length):
     return torch.randn(n, length, 3, dtype=X.dtype, generator=torch_stream(n, "data"))
 
@@ -445,6 +564,23 @@ def test_a_selection_of_entries_may_change_with_the_length(function, explicit_ke
     model, x, x2 = held(function, 9, 3), lengths(5, 4), lengths(4, 5)
     found = tangent_kernel(model, x, x2).total
     torch.testing.assert_close(found, explicit_kernel(model, x, x2)[""])
+
+
+def test_positions_per_sample_may_change_with_the_length(explicit_kernel):
+    model, x, x2 = merged(), draw(4, 5), draw(5, 4)  # of as many positions in all
+    found = tangent_kernel(model, x, x2).total
+    torch.testing.assert_close(found, explicit_kernel(model, x, x2)["layer"])
+
+
+def test_samples_are_found_among_positions_most_of_which_are_not_used(
+    explicit_kernel, assert_same_kernel, caplog
+):
+    def first_only(m, x):
+        return torch.tanh(m.layer(x.reshape(-1, 1))).view(len(x), -1, 2)[:, 0]
+
+    model, x = Toy(first_only, layer=linear(1, 2)), draw(4, 4)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert not caplog.text
 
 
 def test_chunks_may_have_other_lengths(explicit_kernel, assert_same_kernel):
@@ -551,6 +687,41 @@ def test_parts_of_one_matrix_are_held_apart(explicit_kernel, assert_same_kernel)
     assert tangent_trace(model, x) == pytest.approx(sum(traces))
 
 
+@pytest.mark.parametrize("bias", [lambda p: torch.exp(p[0]), lambda p: p[0] * p[1]])
+def test_a_bias_that_is_computed_beside_a_weight_that_is_held(
+    bias, explicit_kernel, assert_same_kernel
+):
+    model = held(lambda m, x: F.linear(x, m.a.weight, bias(m.p)).tanh(), 2, 20, a=linear(20, 20))
+    assert "a.weight" not in plan_capture(model, draw(4, 20)).formed
+    expected = explicit_kernel(model, draw(4, 20))
+    assert_same_kernel(tangent_kernel(model, draw(4, 20)), expected, 1e-10)
+
+
+def by_either(m, x):
+    """Scaled where a sample's first entry is positive, in a batch with one by another parameter."""
+    positive = (x[:, 0] > 0).any()
+    scale = m.scale(m, m.first if positive else m.other)
+    both = m.first + m.other if m.both_anyway else 1
+    return m.layer(x) + x * both + x[:, :1].relu() * scale
+
+
+@pytest.mark.parametrize("both_anyway", [True, False])
+@pytest.mark.parametrize(
+    "scale", [lambda m, p: p, lambda m, p: p.exp(), lambda m, p: m.common * p.exp()]
+)
+def test_a_plan_knows_of_what_a_factor_is_computed(both_anyway, scale, explicit_kernel, caplog):
+    model = Toy(by_either, layer=linear(3, 3))
+    model.both_anyway, model.scale = both_anyway, scale
+    for name in ("first", "other", "common"):
+        setattr(model, name, nn.Parameter(draw(3)))
+    x, other = X.abs(), -X.abs()
+    plan = plan_capture(model, x)
+    for data, same in ((x, True), (other, False)):
+        expected = explicit_trace(explicit_kernel(model, data))
+        assert tangent_trace(model, data, plan=plan) == pytest.approx(expected)
+        assert ("one by one" in caplog.text) is not same
+
+
 @pytest.mark.parametrize("parts", [(slice(30), slice(10, None)), (slice(None), slice(20))])
 def test_overlapping_parts_of_one_matrix_are_added(parts, explicit_kernel, assert_same_kernel):
     def forward(m, x):
@@ -561,14 +732,81 @@ def test_overlapping_parts_of_one_matrix_are_added(parts, explicit_kernel, asser
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
 
 
-def test_one_parameter_may_be_two_kernels(explicit_kernel, assert_same_kernel):
+@pytest.mark.parametrize("rest", [0, 5])  # of the parameter's channels, which are one kernel
+def test_one_parameter_may_be_two_kernels(rest, explicit_kernel, assert_same_kernel):
     def two(m, x):
-        a = torch.tanh(F.conv1d(x, m.p)).mean(2)
-        return a + torch.tanh(F.conv1d(x[:, :4], m.p.view(5, 4, 6))).mean(2)
+        p = m.p[:5] if rest else m.p
+        a = torch.tanh(F.conv1d(x, p)).mean(2)
+        a = a + torch.tanh(F.conv1d(x[:, :4], p.view(5, 4, 6))).mean(2)
+        return a * torch.tanh(F.conv1d(x, m.p[5:])).mean(2) if rest else a
 
     x = torch.randn(3, 6, 9, dtype=X.dtype, generator=torch_stream(0, "data"))
-    model = held(two, 5, 6, 4)
+    model = held(two, 5 + rest, 6, 4)
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_a_parameter_without_a_rule_leaves_one_that_it_is_added_to_its_own(
+    explicit_kernel, assert_same_kernel
+):
+    """Though the sum is the bias of a layer whose weight is held by its factors."""
+
+    def forward(m, x):
+        positive = torch.exp(m.b)
+        h = F.linear(torch.tanh(F.linear(x, m.p, m.a + positive)), m.p, m.a)
+        return F.linear(h, m.p, m.a + positive) + torch.hypot(x, m.a)
+
+    model, x = held(forward, 20, 20), draw(4, 20)
+    model.a, model.b = (nn.Parameter(draw(20, seed=seed)) for seed in (1, 2))
+    plan = plan_capture(model, x)
+    assert plan.generic == ("a",)
+    assert "b" in plan.formed
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def gated(m, x):
+    gate = (x[:, :1] > 0) * m.scale
+    return m.layer(x) + gate * torch.hypot(x, m.layer.bias * m.scale)
+
+
+def called_again(m, x):
+    """For as many samples among the first two as among the first three."""
+    f, chosen = m.layer(x), x[:, 0] > 0
+    return f + torch.eye(len(x)).to(x)[:, chosen] @ m.layer(torch.tanh(f[chosen]) * m.scale)
+
+
+@pytest.mark.parametrize("function", [gated, called_again])
+def test_a_use_without_a_rule_counts_where_the_first_sample_has_none(
+    function, explicit_kernel, assert_same_kernel
+):
+    model, x = Toy(function, layer=linear(3, 3)), X.abs()
+    model.scale = nn.Parameter(draw(3))
+    x[[0, 2]] *= -1
+    plan = plan_capture(model, x)
+    assert {"scale", "layer.bias"} <= set(plan.generic)
+    assert plan.formed.isdisjoint(plan.generic)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+class Cubed(torch.autograd.Function):
+    """What PyTorch cannot differentiate for several samples at a time."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * gradient if gradient.isfinite().all() else gradient
+
+
+def test_a_function_of_a_parameter_may_have_its_own_backward_pass(
+    explicit_kernel, assert_same_kernel
+):
+    model = held(lambda m, x: torch.tanh(F.linear(x, Cubed.apply(m.p))), 2, 3)
+    assert plan_capture(model, X).formed == {"p"}
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -581,12 +819,23 @@ def squeezed(m, x):
     return m.layer(x).squeeze()
 
 
+def test_a_sample_that_a_round_leaves_over_takes_the_path_of_several():
+    model, x = Toy(squeezed, layer=linear(3, 2)), as_samples(X[:3], like=X)
+    found, expected = (capture_gradients(plan_capture(model, x), x, w) for w in (1, 10**9))
+    for name, size in (("layer.weight", 6), ("layer.bias", 2)):
+        (part,), (other,) = found[name], expected[name]
+        torch.testing.assert_close(part.features(size), other.features(size))
+
+
 def test_shapes_that_only_broadcast_are_refused():
     model, x = held(lambda m, x: torch.tanh(x * m.p).sum(2), 3), lengths(4, 5)
     with pytest.raises(ValueError, match="x2: the model has 1 outputs for it, and 5 for x"):
         tangent_kernel(model, x, x[:, :1])
     values = {"weight": torch.ones(2, 3).double(), "bias": torch.ones(1).double()}
     with pytest.raises(ValueError, match=r"'bias' has shape \(1,\); the model's is \(2,\)"):
+        tangent_kernel(linear(), X, parameters=values)
+    values = {"weight": torch.ones(3, 2).double(), "bias": torch.ones(2).double()}
+    with pytest.raises(ValueError, match=r"'weight' has shape \(3, 2\); the model's is \(2, 3\)"):
         tangent_kernel(linear(), X, parameters=values)
     with pytest.raises(ValueError, match="two sets of samples has no centring"):
         _ = tangent_kernel(linear(3, 1), 1e-6 * X, 1e-6 * X.flip(0), only=["weight"]).centred
@@ -633,8 +882,9 @@ def test_several_rounds_of_passes_give_what_one_does(n):
             torch.testing.assert_close(part.features(size), other.features(size))
 
 
-def test_what_a_sample_takes_is_what_is_held():
-    model, x = of_every_kind(), as_samples(draw(5, 10))
+@pytest.mark.parametrize("n", [1, 5])
+def test_what_a_sample_takes_is_what_is_held(n):
+    model, x = of_every_kind(), as_samples(draw(n, 10))
     plan = plan_capture(model, x)
     uses = [
         use
@@ -645,7 +895,7 @@ def test_what_a_sample_takes_is_what_is_held():
     tensors = [getattr(use, "deltas", getattr(use, "values", None)) for use in uses]
     tensors += [use.inputs.values for use in uses if isinstance(use, MatrixGradients)]
     distinct = {t.data_ptr(): t for t in tensors}.values()  # a bias shares its weight's factors
-    assert 5 * plan.held_bytes == sum(t.numel() * t.element_size() for t in distinct)
+    assert n * plan.held_bytes == sum(t.numel() * t.element_size() for t in distinct)
 
 
 @pytest.mark.parametrize(("calls", "formed"), [(1, False), (2, False), (3, True)])
@@ -658,6 +908,7 @@ def test_a_weight_is_formed_where_the_factors_of_its_uses_are_larger(calls, form
     plan = plan_capture(Toy(forward, layer=linear(3, 3)), X)
     assert ("layer.weight" in plan.formed) is formed
     assert "weight" in plan_capture(linear(1, 10), X[:, :1]).formed  # for each of ten outputs
+    assert "weight" in plan_capture(linear(3, 1), X).formed  # since inputs count, too
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -699,9 +950,12 @@ def bilinear_outputs(m, x):
     return (m.layer(x) + m.pair(x, x))[..., 0]
 
 
-@pytest.mark.parametrize("function", [lambda m, x: m.layer(x)[..., 0], bilinear_outputs])
+@pytest.mark.parametrize(
+    "function",
+    [lambda m, x: m.layer(x)[..., 0], bilinear_outputs, lambda m, x: m.pair(x, x)[..., 0]],
+)
 def test_a_plan_for_other_outputs_is_refused(function):
-    model = Toy(function, layer=linear(3, 1), pair=nn.Bilinear(3, 3, 1).double())
+    model = Toy(function, layer=linear(3, 1), pair=nn.Bilinear(3, 3, 1, False).double())
     plan = plan_capture(model, lengths(3, 4))
     for length in (8, 2):
         x = lengths(3, length)
@@ -762,6 +1016,51 @@ def test_a_plan_made_where_the_readout_is_zero_knows_where_samples_are(explicit_
     found = tangent_trace(model, x, plan=plan)
     assert found == pytest.approx(explicit_trace(explicit_kernel(model, x)))
     assert "one by one" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda h, free: h + (0.01 - free).sqrt(),
+        lambda h, free: h @ torch.linalg.cholesky(torch.eye(3).double() * (0.01 - free)),
+        lambda h, free: torch.tanh(h) if free else h,
+    ],
+    ids=["not finite", "fails", "another path"],
+)
+def test_a_model_may_be_another_where_its_readout_is_not_zero(
+    inner, explicit_kernel, assert_same_kernel, caplog
+):
+    def forward(m, x):
+        return m.readout(inner(m.first(x), m.readout.weight.square().sum()))
+
+    model = Toy(forward, first=linear(3, 3), readout=nn.Linear(3, 2, bias=False).double())
+    nn.init.zeros_(model.readout.weight)
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
+    assert plan_capture(model, X).generic == ()
+    assert not caplog.text
+
+
+def test_what_has_no_rule_is_seen_where_the_readout_is_zero():
+    def forward(m, x):
+        return m.readout(torch.tanh(m.layer(x.flip(0))).flip(0))
+
+    model = Toy(forward, layer=linear(1, 3), readout=linear(3, 2))
+    nn.init.zeros_(model.readout.weight)
+    plan = plan_capture(model, X[:, :1])
+    assert plan.generic == ("layer.weight", "layer.bias")
+    assert plan.formed.isdisjoint(plan.generic)
+
+
+@pytest.mark.parametrize("trained", [lambda f: 2 * f, lambda f: f[:, :1], lambda f: f * torch.nan])
+def test_outputs_that_change_where_parameters_require_gradients_are_refused(trained):
+    def forward(m, x):
+        f = m.layer(x).expand(-1, 2)
+        return trained(f) if m.layer.weight.requires_grad else f
+
+    model = Toy(forward, layer=linear(3, 1))
+    values = {name: 2 * value.detach() for name, value in model.named_parameters()}
+    with pytest.raises(ValueError, match=r"differ between two runs .* call model\.eval\(\) first"):
+        tangent_kernel(model, X, parameters=values)
 
 
 def test_a_plan_does_not_let_samples_depend_on_each_other():

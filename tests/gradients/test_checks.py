@@ -1,5 +1,8 @@
 """What is checked of models: outputs and gradients that are those of each sample, and finite."""
 
+import itertools
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -34,17 +37,117 @@ def test_small_differences_of_large_terms_may_differ_by_the_terms_rounding():
         ModelFunction(model), evaluation_point(model), as_samples(x), f, relative
     )
     assert 0.1 < change / (relative / 100 * terms) < 10
+    negative = ModelFunction(Toy(lambda m, x: -m.model(x), model=model))
+    values = evaluation_point(negative.model)
+    assert checks._change(negative, values, as_samples(x), -f, relative) == change
 
 
-@pytest.mark.parametrize("other", [7, 10])  # in the same row, or column, of a square of samples
-def test_any_two_samples_are_run_apart(other):
+@pytest.mark.parametrize("stateful", [False, True])  # so that a sample alone seems to depend, too
+@pytest.mark.parametrize(
+    ("one", "other"), [(6, 7), (6, 10), (15, 0)]
+)  # in the same row, or column, of a square of samples, or at its ends
+def test_any_two_samples_are_run_apart(one, other, stateful):
     def forward(m, x):
-        return m.layer(x) + ((x[:, :1] == 8) & (x[:, 0] == 9).any())
+        m.calls += 1
+        depends = (x[:, :1] == 8) & (x[:, 0] == 9).any()
+        return m.layer(x) + depends * torch.arange(2) + (stateful and m.calls == 2)
 
-    x = torch.zeros(16, 3).double()
-    x[6, 0], x[other, 0] = 8, 9
-    with pytest.raises(ValueError, match="outputs of sample 6 depend on the other samples"):
-        fa.tangent_kernel(Toy(forward, layer=linear()), x)
+    x, model = torch.zeros(16, 3).double(), Toy(forward, layer=linear())
+    model.calls = 0
+    x[one, 0], x[other, 0] = 8, 9
+    with pytest.raises(ValueError, match=f"outputs of sample {one} depend on the other samples"):
+        fa.tangent_kernel(model, x)
+
+
+@pytest.mark.parametrize("n", range(1, 18))
+def test_parts_of_a_batch_leave_some_alone_and_put_any_two_apart(n):
+    parts = [set(part) for part in checks._companies(n)]
+    alone = {i for part in checks._companies(n) if len(part) == 1 for i in part}
+    assert {0, n - 1} <= alone
+    assert sum(len(part) == 1 for part in checks._companies(n)) == min(n, 4) == len(alone)
+    assert max(map(len, parts)) <= max(1, math.ceil(n**0.5))
+    assert {i for part in checks._companies(n) if len(part) > 1 for i in part} == set(range(n))
+    for i, j in itertools.permutations(range(n), 2):
+        assert any(i in part and j not in part for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("own", "within", "outputs", "allowed"),
+    [
+        (torch.float64, torch.float64, torch.float64, 1e-9),
+        (torch.float32, torch.float32, torch.float32, 1e-4),
+        (torch.float64, torch.float64, torch.float32, 1e-4),
+        (torch.float32, torch.float64, torch.float64, 1e-4),
+        (torch.float64, torch.float32, torch.float64, 1e-4),
+        (torch.float32, torch.bfloat16, torch.float32, 1e-3),
+        (torch.bfloat16, torch.bfloat16, torch.float32, 1e-3),
+    ],
+)
+@pytest.mark.parametrize("times", [0.5, -0.5, 2, -2])
+def test_outputs_may_differ_by_what_some_precision_rounds(own, within, outputs, allowed, times):
+    """All outputs are 1 but for what batches of more than four samples add, and far smaller noise.
+
+    The integers in the model's parameters have no precision.
+    """
+    calls = itertools.count()
+
+    def forward(m, x):
+        assert m.p.dtype == own
+        ones = (x[:, m.first].to(within) * m.p.to(within)).to(outputs)
+        noise = 1e-12 * (-1) ** next(calls)
+        return (ones + times * allowed * (len(x) > 4) + noise).squeeze()
+
+    model = Toy(forward)
+    model.p = nn.Parameter(torch.ones(1, dtype=own))
+    model.first = nn.Parameter(torch.tensor([0]), requires_grad=False)
+    arguments = ModelFunction(model), evaluation_point(model), as_samples(torch.ones(8, 1))
+    if abs(times) < 1:
+        checks.checked_outputs(*arguments)
+        return
+    with pytest.raises(ValueError, match="outputs of sample 0 depend on the other samples"):
+        checks.checked_outputs(*arguments)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda f: f[:, : 2 + (len(f) > 2)],
+        lambda f: f[:, : 3 - (len(f) > 2)],
+        lambda f: f + torch.tensor(0.0) / (len(f) - 1),  # not a number for a sample alone
+    ],
+)
+def test_outputs_that_are_others_for_a_sample_alone_are_refused(function):
+    model = Toy(lambda m, x: function(m.layer(x)), layer=linear(3, 4))
+    with pytest.raises(ValueError, match="outputs of sample 0 depend on the other samples"):
+        fa.tangent_kernel(model, torch.ones(8, 3).double())
+
+
+@pytest.mark.parametrize(
+    "function", [lambda f, call: f - call, lambda f, call: f[:, : 2 + call % 2]]
+)
+def test_outputs_that_depend_on_a_count_of_calls_are_refused(function):
+    calls = itertools.count()
+    model = Toy(lambda m, x: function(m.layer(x), next(calls)), layer=linear(3, 4))
+    with pytest.raises(ValueError, match="outputs differ between calls on the same samples"):
+        fa.tangent_kernel(model, torch.ones(8, 3).double())
+
+
+def test_the_first_sample_whose_outputs_are_not_finite_is_named():
+    x = torch.arange(12.0).view(4, 3).double()
+    model = Toy(lambda m, x: torch.cat([m.layer(x), 1 / (x[:, :1] - 6)], 1), layer=linear())
+    with pytest.raises(ValueError, match="outputs of sample 2 are not finite"):
+        fa.tangent_kernel(model, x)
+
+
+def test_outputs_of_zero_have_a_kernel():
+    model, x = nn.Linear(3, 1, bias=False).double(), torch.randn(4, 3, dtype=torch.float64)
+    with torch.no_grad():
+        model.weight.zero_()
+    torch.testing.assert_close(fa.tangent_kernel(model, x).total, x @ x.T)
+
+
+def test_gradients_of_which_only_the_sum_is_infinite_are_finite():
+    checks.refuse_non_finite(torch.full((4,), 2e38), "parameter 'p'")
 
 
 class Norm(nn.Module):
@@ -101,10 +204,11 @@ def test_gradients_without_a_rule_that_are_not_finite_are_refused():
         fa.tangent_kernel(model, x)
 
 
-def test_a_plan_does_not_hide_outputs_that_are_not_finite():
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_plan_does_not_hide_outputs_that_are_not_finite(value):
     model, x = nn.Linear(3, 2), torch.randn(20, 3, generator=torch_stream(0, "data"))
     plan = plan_capture(model, x)
-    x[7] = torch.nan
+    x[7, 0] = value
     for measure in (fa.tangent_kernel, fa.tangent_trace):
         with pytest.raises(TrainingDivergedError, match="outputs of some samples are not finite"):
             measure(model, x, plan=plan)
@@ -152,6 +256,7 @@ def test_inputs_that_samples_share_are_named_to_every_measurement():
     torch.testing.assert_close(
         fa.tangent_features(model, pair, **options), fa.tangent_features(plain, x)
     )
+    torch.testing.assert_close(fa.tangent_kernel(model, pair, inputs=0).total, found)
     assert fa.tangent_trace(model, pair, **options) == pytest.approx(float(found.trace()))
     adapted = fa.adapted_kernel(model, start, start, pair, points=2, **options).total
     torch.testing.assert_close(adapted, found)
@@ -202,6 +307,11 @@ def test_averages_are_taken_in_inference_mode_too():
             torch.ones(3, 2),
             r"bfloat16; measure model\.float\(\)",
         ),
+        (
+            Toy(lambda m, x: torch.einsum("nd,kd->nk", x, m.layer.weight), layer=linear()),
+            torch.ones(3, 3),
+            r"give x\.to\(torch\.float64\)",
+        ),
     ],
 )
 def test_inputs_of_another_type_are_told_with_the_cure(model, x, says):
@@ -209,6 +319,87 @@ def test_inputs_of_another_type_are_told_with_the_cure(model, x, says):
     for measure in (fa.tangent_kernel, fa.features):
         with pytest.raises(ValueError, match=says):
             measure(model, x)
+
+
+def kept(m):
+    if m.table is None:
+        m.table = torch.exp(m.w)
+    return m.table
+
+
+@pytest.mark.parametrize(
+    ("forward", "stale", "error", "says"),
+    [
+        (lambda m, x: m.layer(x) * kept(m), torch.ones(5), RuntimeError, "must match the size"),
+        (
+            lambda m, x: torch.cat([m.layer(x), kept(m).expand(len(x), -1)], 1),
+            torch.ones(5),
+            ValueError,
+            "since modules keep 'table' of earlier calls",
+        ),
+        (
+            lambda m, x: m.layer(x) * kept(m),
+            torch.tensor([1.0, 1, 2]),
+            ValueError,
+            "since modules keep 'table' of earlier calls",
+        ),
+    ],
+)
+def test_what_is_kept_from_an_earlier_call_and_does_not_fit_is_told(forward, stale, error, says):
+    model, x = Toy(forward, layer=linear(3, 3)), torch.ones(4, 3).double()
+    model.w, model.table = nn.Parameter(torch.zeros(3).double()), None
+    model.order = nn.Parameter(torch.arange(3), requires_grad=False)
+    assert fa.tangent_kernel(model, x).total.any()
+    model.table = stale.double()
+    with pytest.raises(error, match=says):
+        fa.tangent_kernel(model, x)
+
+
+class TokensAndNumbers(nn.Module):
+    """A table's rows for tokens, a layer's outputs for numbers, and a parameter of integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Embedding(5, 2).double(), linear(3, 2)
+        self.order = nn.Parameter(torch.tensor([1, 0]), requires_grad=False)
+
+    def forward(self, tokens, x, scale=None):
+        return (self.table(tokens) + self.layer(x))[:, self.order] * (1 if scale is None else scale)
+
+
+def test_numbers_of_another_precision_are_told_beside_tokens_and_what_samples_share():
+    tokens, x, scale = torch.tensor([0, 1, 4]), torch.ones(3, 3), torch.ones(2).double()
+    for data, options in (((tokens, x), {}), ((tokens, x, scale), {"inputs": [0, 1]})):
+        with pytest.raises(ValueError, match=r"x: torch\.float32, .* give x\.to\(torch\.float64\)"):
+            fa.tangent_kernel(TokensAndNumbers(), data, **options)
+
+
+def in_two_precisions(m, x):
+    return m.layer(x).double() + m.other(x.double())
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "says"),
+    [
+        (Toy(lambda m, x: m.layer(x.double()), layer=linear()), torch.ones(4, 5), "multiplied"),
+        (Toy(lambda m, x: m.layer(x.double()), layer=nn.Linear(3, 2)), torch.ones(4, 3), "dtype"),
+        (
+            Toy(in_two_precisions, layer=nn.Linear(3, 2), other=linear()),
+            torch.ones(4, 3).bfloat16(),
+            "dtype",
+        ),
+        (Masked(), (torch.ones(3, 3).double(), torch.ones(3, 3)), "dtype"),
+        (TokensAndNumbers(), (torch.ones(3).long(), torch.ones(3, 4).double(), 2.0), "multiplied"),
+        (
+            Toy(lambda m, x: x.new_ones(1, device="none"), layer=linear()),
+            torch.ones(4, 3),
+            "device",
+        ),
+    ],
+)
+def test_errors_that_another_type_of_inputs_would_not_cure_are_the_models_own(model, x, says):
+    with pytest.raises(RuntimeError, match=says):
+        fa.tangent_kernel(model, x)
 
 
 MEASURES = (fa.tangent_kernel, fa.tangent_trace, fa.Jacobian, fa.features)
@@ -239,12 +430,13 @@ def test_a_model_that_takes_only_so_many_samples_is_told_as_such(measure, n):
 
 
 def test_an_exported_program_needs_a_dynamic_batch_axis():
-    layer, x = nn.Linear(3, 2), torch.ones(5, 3)
+    layer, x = nn.Linear(3, 2), torch.ones(9, 3)
     fixed = torch.export.export(layer, (x,)).module()
-    with pytest.raises(
-        ValueError, match=r"runs on 5 samples, but not on 1 .* a dynamic batch axis"
-    ):
-        fa.tangent_kernel(fixed, x)
+    for measure in (fa.tangent_kernel, fa.features):
+        with pytest.raises(
+            ValueError, match=r"runs on 9 samples, but not on 1 .* a dynamic batch axis"
+        ):
+            measure(fixed, x)
 
 
 @pytest.mark.parametrize(

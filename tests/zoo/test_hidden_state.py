@@ -444,7 +444,7 @@ def without_gradients(m, x):
     "function",
     [
         without_gradients,
-        lambda m, x: m.f(x).detach(),
+        lambda m, x: torch.cat([x, m.f(x).detach()], dim=1),
         lambda m, x: linear(x, m.f.weight.detach().requires_grad_()),
         lambda m, x: linear(x.clone().requires_grad_(), m.f.weight.detach()),
     ],
@@ -640,6 +640,7 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: tangent_kernel(m, x, memory_budget="1GB"), "'1GB'; give a number of bytes"),
         (lambda m, x: tangent_trace(m, x, float("inf")), "memory_budget: inf; give"),
         (lambda m, x: tangent_kernel(m, None), "x: a NoneType; give a tensor"),
+        (lambda m, x: tangent_kernel(m, "x"), "x: a str; give a tensor"),
         (lambda m, x: tangent_kernel(m, x[0, 0]), r"x: 0 has shape \(\); the samples run along"),
         (lambda m, x: tangent_kernel(m, x.to_sparse()), "a sparse or nested tensor; give a dense"),
         (
@@ -647,6 +648,7 @@ def test_what_containers_hold_is_as_before():
             "a sparse or nested tensor; give a dense",
         ),
         (lambda m, x: tangent_kernel(m, np.array([[{}]])), "an array of object; give one of numb"),
+        (lambda m, x: tangent_kernel(m, np.array([["1"]])), "an array of <U1; give one of numbers"),
         (lambda m, x: tangent_kernel(torch.tanh, x), "give a torch.nn.Module"),
         (lambda m, x: features(m.forward, x), "model: a method; give a torch.nn.Module"),
         (lambda m, x: features(m, x, m), "initial: give tensors by the parameters' names"),
@@ -658,6 +660,7 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: features(m, x, layers=[m.f]), "layers: Linear.* is not in the model"),
         (lambda m, x: features(m, x, layers=[0]), "layers: 0 is not in the model"),
         (lambda m, x: tangent_kernel(m, x, only=m.f), "only: no Linear"),
+        (lambda m, x: tangent_kernel(m, x, only=1), "only: a int; give 'trainable', or names"),
         (lambda m, x: tangent_kernel(m, x, only=list(m.parameters())), "only: no Parameter"),
         (
             lambda m, x: Jacobian(Model(m, w=nn.Parameter(torch.eye(6).to_sparse())), x),
@@ -1068,8 +1071,11 @@ def test_models_that_differentiate_by_parameters_that_are_not_asked_for(only):
     model, x = Model(differentiates, g=nn.Linear(3, 2)), inputs()
     rows = plain_features(model, x)[:, -8:]
     model.f.requires_grad_(False)
-    found = tangent_kernel(model, x, only=only)
-    torch.testing.assert_close(found.total, rows @ rows.T)
+    model.order = nn.Parameter(torch.arange(2), requires_grad=False)  # which takes no gradient
+    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with context():
+            found = tangent_kernel(model, x, only=only)
+        torch.testing.assert_close(found.total, rows @ rows.T)
     assert not model.f.weight.requires_grad
     assert set(layer_feature_matrices(model, x, ["g"])) == {"g"}
 

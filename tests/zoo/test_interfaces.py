@@ -10,10 +10,11 @@ import transformers as hf
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients.parameter_values import select_parameters
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
-from zoo.layers import D, T, parameter, sequences, vectors, words
+from zoo.layers import D, Own, T, parameter, sequences, vectors, words
 from zoo.models import TEXT
 from zoo.oracle import assert_grams, call, grams, jacobian, prepared
 
@@ -223,6 +224,8 @@ def test_options_that_are_no_tensors_are_handed_through():
         ({"tokens": words(3, 0), "scale": torch.ones(2)}, {}, "scale"),
         ({"tokens": words(3, 0), "scale": torch.ones(3)}, {"inputs": ["tokens", "scal"]}, "scale"),
         ((words(3, 0), torch.ones(3)), {"inputs": [0, 2]}, "2"),
+        ((words(3, 0), 2.0), {"inputs": [0, 1]}, "inputs: 1 is no tensor among x's entries 0, 1"),
+        ((words(3, 0), torch.ones(3)), {"inputs": []}, "x: there is no tensor; the samples run"),
         (words(3, 0), {"inputs": ["tokens", "scale"]}, "'scale'. for a single tensor; give one"),
         (words(3, 0), {"inputs": ["no_such"]}, "takes other arguments"),
         (words(3, 0), {"inputs": [1]}, "inputs: 1 is no tensor among x's entries 0"),
@@ -240,6 +243,23 @@ def test_an_array_is_taken_as_a_tensor():
     expected = grams(jacobian(model, x))
     assert_grams(tangent_kernel(model, x.numpy()), expected)
     assert_grams(tangent_kernel(model, np.asarray(x), x.numpy()), expected)
+    for kind in (">f8", np.longdouble):
+        assert_grams(tangent_kernel(model, x.numpy().astype(kind)), expected)
+    assert_grams(tangent_kernel(model, x.flip(0).numpy()[::-1]), expected)
+    real = prepared(lambda: Own(lambda m, z: m.f(z.real + z.imag), f=model))
+    ordered = Own(
+        lambda m, z: m.f(z)[:, m.order],
+        order=nn.Parameter(torch.arange(3), requires_grad=False),
+        f=model,
+    )
+    torch.testing.assert_close(tangent_kernel(ordered, x.numpy()).total, sum(expected.values()))
+    for kind in (bool, np.int8, np.uint8):
+        whole = (4 * x.numpy().clip(0)).astype(kind)
+        found = tangent_kernel(Own(lambda m, z: m.f(z.double()), f=model), whole)
+        torch.testing.assert_close(found.total, tangent_kernel(model, whole.astype(float)).total)
+    for kind in (complex, np.clongdouble):
+        found = tangent_kernel(real, (0.25 + 0.75j) * x.numpy().astype(kind))
+        torch.testing.assert_close(found.total, sum(expected.values()))
 
 
 @pytest.mark.parametrize("inputs", ["pixels", ["pixels"], ("pixels",), {"pixels"}])
@@ -278,6 +298,14 @@ ONLY = {
         ("body",),
         {f"body.{k}.{p}" for k in (0, 2) for p in ("weight", "bias")},
     ),
+    "a frozen layer and what is trainable": (
+        ["body.0", "trainable"],
+        {"body.0.weight", "body.0.bias", "scale", "head.weight", "head.bias"},
+    ),
+    "what is trainable and a frozen bias": (
+        ["trainable", "body.0.bias"],
+        {"body.0.bias", "scale", "head.weight", "head.bias"},
+    ),
     "a frozen layer and a parameter": (
         ["body.0", "scale"],
         {"body.0.weight", "body.0.bias", "scale"},
@@ -297,6 +325,33 @@ def test_only_some_parameters_count(name):
     assert_grams(tangent_kernel(model, x, only=only), grams(rows))
     assert_grams(tangent_kernel(model, x, x2, only=only), grams(rows, columns))
     assert [p.requires_grad for p in model.body.parameters()] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (["again"], ["layer.weight", "layer.bias"]),
+        (["again.bias"], ["layer.bias"]),
+        (["other.weight"], ["layer.weight"]),
+        (["other"], ["layer.weight", "other.bias"]),
+        (["other", ""], r"parameter 'phase' is torch\.complex64"),
+        (["other.bias", "lay"], r"no 'lay'; did you mean 'layer'\? Allowed: again, again\.bias, "),
+    ],
+)
+def test_parameters_may_be_named_by_their_other_names(only, names):
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.other = nn.Linear(D, D), nn.Linear(D, D)
+            self.again, self.other.weight = self.layer, self.layer.weight
+            self.others = nn.Linear(D, D)
+            self.phase = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+
+    if isinstance(names, str):
+        with pytest.raises(ValueError, match=names):
+            select_parameters(Shared(), only)
+    else:
+        assert select_parameters(Shared(), only) == names
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,34 @@ def test_parameters_that_the_forward_pass_changes_are_as_before(change):
             layer_feature_matrices(model, x)
 
 
+def clamped_in_vain(m):
+    with torch.no_grad():
+        m.w.clamp_(-1000, 1000)
+
+
+def counted_behind_autograd(m):
+    m.spare.data.add_(1)
+
+
+@pytest.mark.parametrize("change", [clamped_in_vain, counted_behind_autograd])
+def test_parameters_that_only_some_samples_change_are_as_before(change):
+    """So much so that a backward pass through the model's own parameters is still possible."""
+
+    def use(m, h):
+        if h[:, 0, 0].sum() > 0:
+            change(m)
+        return torch.tanh(h @ m.w)
+
+    make, x = made(lambda: tokens(use, w=parameter(D, D), spare=parameter(D, D)), sequences)
+    model, x = make(), x.abs()
+    loss = model(x).sum()
+    before = fingerprint(model)
+    for columns in (None, -x):
+        tangent_kernel(model, x, columns)
+        assert_unchanged(before, model)
+    loss.backward()
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_parameters_that_move_the_outputs_from_call_to_call_are_refused(late):
     def use(m, h):

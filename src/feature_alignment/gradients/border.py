@@ -1,7 +1,6 @@
 """The operations that combine parameters with samples, and their gradients for each parameter."""
 
 import functools
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -92,8 +91,8 @@ def gradients_by_parameter(
     parts: dict[str, list[Part]] = {}
     for number, call in calls.items():
         for i, gradients in call.gradients(signals[number]).items():
-            operand = plans[number].operands.get(i)
-            if operand is None or not set(names).intersection(operand.names):
+            operand = plans[number].operands[i]
+            if not set(names).intersection(operand.names):
                 continue
             if not operand.derived:
                 parts.setdefault(operand.names[0], []).append(Part([gradients], operand.entries))
@@ -156,7 +155,7 @@ class Border:
                 names, below = self.graph.leaves_below(source[0])
                 if not names:
                     continue
-                if any(grown[j] is not None for j in below) or grown[number] == ODD:
+                if any(grown[j] is not None for j in below):
                     self.lost.update(names)
                 else:
                     border.setdefault(number, {})[i] = source
@@ -264,10 +263,8 @@ def _pulled_back(
         )
 
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "There is a performance drop")
-            pulled = pull(by_operand, True)
-    except (RuntimeError, UserWarning):  # operations that vmap does not support
+        pulled = pull(by_operand, True)
+    except RuntimeError:  # operations that vmap does not support
         pulled = [torch.stack(g) for g in zip(*(pull(v, False) for v in by_operand), strict=True)]
     return {
         name: values.reshape(*found.shape[:2], -1)

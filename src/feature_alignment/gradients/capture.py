@@ -266,7 +266,7 @@ def in_other_order(
                 f"the gradients by {named(key)} are so large that a check of them overflows; "
                 "measure the model in float64, as model.double()."
             )
-    most = torch.stack(list(scale.values())).amax(0) if scale else torch.zeros(())
+    most = torch.stack(list(scale.values())).amax(0)
     tolerance = {key: relative * (own + _CANCELLED * most) for key, own in scale.items()}
     return [key for key in weighted if (off[key] > tolerance[key]).any()]
 

@@ -110,8 +110,6 @@ def _tried(
         apart = unused and _used_alone(function, values, samples, names, unused)
         if graph.signature == signature and not apart:
             found.search(shapes)
-        else:
-            found.lost.update(names)
         found.check(names)
         # Without plans, later graphs are not checked, and other samples may use these parameters.
         idle = unused if found.plans else ()

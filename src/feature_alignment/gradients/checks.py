@@ -293,8 +293,7 @@ def _widened(
             )
     copies = {n: v.requires_grad_(v.is_floating_point()) for n, v in copied().items()}
     with function.installed(copies, False) as f:  # parts of which may be less precise
-        outputs = f(samples[[0, 0]])
-        within = Graph(outputs, copies).dtypes() if outputs.requires_grad else ()
+        within = Graph(f(samples[[0, 0]]), copies).dtypes()
     relative = _OF_OUTPUTS * rounding(batch, *copies.values(), within=within)
     tolerance = max(tolerance, relative * float(batch.abs().max()))
     changes = (_change(function, copied(), samples, batch, relative, seed) for seed in range(2))

@@ -123,7 +123,7 @@ def moved(values: Parameters) -> dict[str, torch.Tensor]:
     """Perturbed values, which change everything that is computed from parameters."""
     generator, others = torch.Generator().manual_seed(0), dict(values)
     for name, value in values.items():
-        if value.is_floating_point() and value.numel():
+        if value.is_floating_point():
             noise = torch.randn(value.shape, generator=generator).to(value)
             others[name] = value + noise * (value.square().mean().sqrt() / 4 or 1)
     return others
