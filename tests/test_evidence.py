@@ -431,6 +431,46 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     assert found.again == []
 
 
+def test_a_figure_that_is_dropped_leaves_no_trace(two, monkeypatch):
+    folder, again = two
+    packing.add("quick", again.finish().at, (), folder)
+    runs = pd.read_csv(folder / "runs.csv")
+    own = runs.assign(point="biased", commit="cafe", device="slide rule", working_seconds=60)
+    pd.concat([runs, own]).to_csv(folder / "runs.csv", index=False)
+    about = json.loads((folder / "about.json").read_text())
+    about |= {"commits": ["c0ffee00", "cafe", "ledger"], "pictures": {"example2030_fig2": "cafe"}}
+    (folder / "about.json").write_text(json.dumps(about))
+    (folder / "figures" / "example2030_fig2.png").touch()
+    told = {"devices": ["abacus"], "claims": 3, "verdicts_that_differ": {"example2030.fig2.a": []}}
+    (folder / AGAIN).write_text(json.dumps([told]))
+    points = {FIGURE: "fair", "example2030_fig2": "biased"}
+    monkeypatch.setattr(packing, "_runs_of", lambda f, _: [("example2030_coin", points[f])])
+    with pytest.raises(UserError, match=r"fig3: no such figure in .*did you mean"):
+        packing.drop(["example2030_fig3"], folder)
+    packing.drop(["example2030_fig2"], folder)
+    found = Packed(folder)
+    assert found.claims.index.tolist() == ["example2030.fig1.a"]
+    assert found.runs["point"].tolist() == ["fair"]
+    assert list(found.about["figures"]) == [FIGURE]
+    assert found.about["commits"] == ["c0ffee00", "ledger"]
+    assert (found.about["pictures"], found.about["run_hours"]) == ({}, 0.5)
+    assert found.about["devices"] == runs["device"].tolist()
+    assert (found.again[0]["figures"], found.again[0]["claims"]) == ([FIGURE], 1)
+    assert found.again[0]["verdicts_that_differ"] == {}
+    assert {file.stem for file in folder.glob("*/*.*")} == {FIGURE, f"{FIGURE}.csv"}
+    with pytest.raises(UserError, match="no other figures; remove the folder itself"):
+        packing.drop([FIGURE], folder)
+
+
+def test_packed_values_have_ten_digits_and_all_else_is_as_it_was():
+    table = (
+        'seed,value,remark\n0,0.12345678912,"a, b"\n1,-1.000000000049e-300,\n2,100,c\n3,,\n4,nan,\n'
+        "5,inf,\n6,1.7976931348623157e+308,\n7,0.1,\n8,123456789.125,\n9,5e-324,\n"
+    )
+    short = table.replace("678912,", "67891,").replace("1.000000000049e", "1e")
+    assert packing.shortened(table).decode() == short.replace("789.125", "789.1")
+
+
 @pytest.mark.parametrize(("colours", "kept"), [(40, False), (4000, True)])
 def test_pictures_have_few_colours_unless_it_is_seen(tmp_path, colours, kept):
     rng = np.random.default_rng(0)

@@ -12,7 +12,8 @@ without the paper's.
                                                      the last two cells: ours, and the verdict
 
 A fact is that of the largest size at which the claim was judged or, with `@quick` at the end of the
-mark, of that result. A claim that was not judged yet gives a dash.
+mark, of that result. A claim that is not testable gives a dash. One that `evidence/` lacks is an
+error: pack a result that has it first (tools/evidence.py).
 """
 
 import argparse
@@ -92,9 +93,12 @@ class Filler:
         except (TypeError, KeyError) as error:
             raise UserError(f"{name}: wrong arguments, {words.strip()!r}.") from error
 
+    def _full(self, claim: str) -> str:
+        return self.prefix + claim.removeprefix(self.prefix)
+
     def _named(self, claims: Iterable[str]) -> list[str]:
         """The full names of claims; "0" and "theirs", which `where` compares with, stay."""
-        return [claim if claim in ("0", "theirs") else self.prefix + claim for claim in claims]
+        return [claim if claim in ("0", "theirs") else self._full(claim) for claim in claims]
 
     def _value(self, found: re.Match[str]) -> str:
         name, words, _before = found.groups()

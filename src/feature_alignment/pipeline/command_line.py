@@ -31,6 +31,7 @@ from feature_alignment.pipeline.yaml_files import merge, read_mapping
 
 WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"
+ELSEWHERE = "for a paper elsewhere, set papers_path in config.yaml"
 
 
 def add_commands(commands: Any) -> None:
@@ -83,14 +84,15 @@ def _figure_and_plan(options: argparse.Namespace) -> tuple[str, Plan]:
     return _name(options.target, all_figures(), "figure"), _plan(options)
 
 
-def _name(target: str, allowed: Collection[str], what: str) -> str:
+def _name(target: str, allowed: Collection[str], what: str, hint: str = "") -> str:
     name = target.replace("/", "_")
-    check_known(f"unknown {what} {shortened(target)}", name, allowed)
+    check_known(f"unknown {what} {shortened(target)}{hint}", name, allowed)
     return name
 
 
 def _run(options: argparse.Namespace) -> None:
-    experiment = _name(options.target, all_parameters(), "experiment")
+    hint = "" if options.settings.get("papers_path") else f" ({ELSEWHERE} or --configfile)"
+    experiment = _name(options.target, all_parameters(), "experiment", hint)
     plan = _plan(options)
     specs = {point: spec for (name, point), spec in plan.specs.items() if name == experiment}
     specs = specs or {"default": spec_without_figure(experiment, plan.config)}
@@ -205,7 +207,8 @@ def _config_help(options: argparse.Namespace) -> None:
     found = [line for line in lines if line.startswith((part, f"experiments.{part}"))]
     if not found:
         names = {re.split(r"[ .:]", line.removeprefix("experiments."))[0] for line in lines}
-        raise UserError(f"no key begins with {shortened(part)}; {suggestion(part, names)}.")
+        told = f"no key begins with {shortened(part)} ({ELSEWHERE})"
+        raise UserError(f"{told}; {suggestion(part, names)}.")
     print(*found, sep="\n")
 
 

@@ -83,6 +83,11 @@ def test_few_seeds_at_a_single_place_are_dots():
     assert [line.get_marker() for line in ax.lines] == [".", ".", "o"]
 
 
+def test_a_colour_that_is_none_is_named():
+    with pytest.raises(UserError, match="colour: found 'trian'; did you mean 'train'"):
+        draw_curve(one_axes(), tidy(2), "trian")
+
+
 @pytest.mark.parametrize("draw", [draw_curve, draw_points])
 def test_axis_labels_stay_the_callers(draw):
     ax = one_axes(xlabel="epoch")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, check_known
 from feature_alignment.pipeline.figures.figure import Axes, Picture
 from feature_alignment.pipeline.figures.style import BAND_SEEDS, COLOURS, LINES
 from feature_alignment.pipeline.marks import DIVERGED
@@ -86,11 +86,14 @@ def draw_curve(
         style: further properties of the line.
 
     Raises:
-        UserError: if there is no row, several for one seed and place, or a value that is not
-            positive on a logarithmic axis.
+        UserError: if there is no row, several for one seed and place, a value that is not positive
+            on a logarithmic axis, or a colour that is none.
     """
     import seaborn
+    from matplotlib.colors import is_color_like
 
+    if not is_color_like(colour):
+        check_known(f"colour: found {colour!r}", colour, COLOURS)
     if rows.duplicated(["seed", x]).any():
         raise UserError(f"the curve {label!r} has several values for one seed and {x}.")
     _check(rows, ax.get_yscale(), f"the curve {label!r}")
