@@ -90,6 +90,22 @@ def summary(verdicts: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
+def own_sizes(packed: list[Packed], verdicts: pd.DataFrame) -> str:
+    """Below the table: how much was judged at the papers' own sizes, and on what."""
+    whole = [one for one in packed if one.about["preset"] == "paper"]
+    if not whole:
+        return ""
+    figures = {figure for one in packed for figure in one.about["figures"]}
+    of_papers = verdicts[verdicts["kind"].isin(KINDS)]
+    judged = (of_papers["preset"] == "paper").sum()
+    return (
+        f"\nAt the papers' own sizes are {len(whole[0].about['figures'])} of the {len(figures)} "
+        f"figures and {judged} of the {len(of_papers)} claims, made in "
+        f"{whole[0].about['run_hours']:.1f} hours of a core "
+        f"({', '.join(whole[0].about['devices'])}).\n"
+    )
+
+
 def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     """Below the table: how many undecided claims a smaller size decides by more networks, and how.
 
@@ -403,7 +419,8 @@ def pages(folder: Path) -> dict[Path, str]:
     before, rest = readme.read_text(encoding="utf-8").split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     quotes = {claim.id: (claim.paper, claim.quote) for claim in load_ledger(ledgers())}
-    below = decided_smaller(packed, verdicts) + by_quotation(verdicts, quotes) + weak(verdicts)
+    below = own_sizes(packed, verdicts) + decided_smaller(packed, verdicts)
+    below += by_quotation(verdicts, quotes) + weak(verdicts)
     table = f"{MARKS[0]}\n{summary(verdicts)}{below}\n"
     return {
         readme: f"{before}{table}{MARKS[1]}{after}",
