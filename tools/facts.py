@@ -410,16 +410,18 @@ class Facts:
 
     @asked
     def data(self) -> list[list[str]]:
-        """Each data set in each result: what the real one is, what was read, how many samples."""
-        rows = []
+        """Data sets as they were read: in which results, what the real one is, how many samples."""
+        results: dict[tuple[str, ...], list[str]] = {}
         for one in self.packed:
             for entry in one.about["datasets"]:
                 info = dataset_info(entry["name"])
                 read = f"stand-in: {info.stand_in}" if entry["stand_in"] else entry["source"]
                 numbers = " + ".join(f"{number:,}" for number in entry["counts"].values())
                 read = "; ".join([read, *entry["notes"]])
-                rows.append([one.folder.name, info.title, info.real, read, numbers])
-        return rows
+                results.setdefault((info.title, info.real, read, numbers), []).append(
+                    one.folder.name
+                )
+        return [[", ".join(names), *read] for read, names in results.items()]
 
     @asked
     def stated(self, paper: str) -> str:
