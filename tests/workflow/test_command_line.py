@@ -1,5 +1,6 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
+import argparse
 import contextlib
 import errno
 import fcntl
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from feature_alignment.pipeline import imports
+from feature_alignment.pipeline import command_line, imports
 from feature_alignment.pipeline.papers import all_figures, paper_of, papers
 
 pytestmark = pytest.mark.slow
@@ -537,7 +538,10 @@ def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):
     assert "did you mean 'threads'" in python(fresh, "config-help", "treads").stderr
     unknown = python(fresh, "config-help", "exampel2030")
     assert unknown.returncode == 1
-    assert "no key begins with 'exampel2030'; did you mean 'example2030" in unknown.stderr
+    elsewhere = "(for a paper elsewhere, set papers_path in config.yaml"
+    assert f"begins with 'exampel2030' {elsewhere}); did you mean 'example2030" in unknown.stderr
+    assert f"'example2030/coyn' {elsewhere} or --configfile); did you mean" in wrong.stderr
+    assert command_line._elsewhere(argparse.Namespace(settings={"papers_path": "mine"})) == ""
     assert python(fresh, "schema", "schema.json").stdout == "schema.json\n"
     nowhere = python(fresh, "schema", "schema.json/below")
     assert nowhere.returncode == 1

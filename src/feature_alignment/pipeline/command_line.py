@@ -31,7 +31,6 @@ from feature_alignment.pipeline.yaml_files import merge, read_mapping
 
 WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"
-ELSEWHERE = "for a paper elsewhere, set papers_path in config.yaml"
 
 
 def add_commands(commands: Any) -> None:
@@ -90,8 +89,14 @@ def _name(target: str, allowed: Collection[str], what: str, hint: str = "") -> s
     return name
 
 
+def _elsewhere(options: argparse.Namespace, way: str = "") -> str:
+    """What else may be wrong with an unknown name, if no other papers have been named."""
+    named = options.settings.get("papers_path")
+    return "" if named else f" (for a paper elsewhere, set papers_path in config.yaml{way})"
+
+
 def _run(options: argparse.Namespace) -> None:
-    hint = "" if options.settings.get("papers_path") else f" ({ELSEWHERE} or --configfile)"
+    hint = _elsewhere(options, " or --configfile")
     experiment = _name(options.target, all_parameters(), "experiment", hint)
     plan = _plan(options)
     specs = {point: spec for (name, point), spec in plan.specs.items() if name == experiment}
@@ -207,7 +212,7 @@ def _config_help(options: argparse.Namespace) -> None:
     found = [line for line in lines if line.startswith((part, f"experiments.{part}"))]
     if not found:
         names = {re.split(r"[ .:]", line.removeprefix("experiments."))[0] for line in lines}
-        told = f"no key begins with {shortened(part)} ({ELSEWHERE})"
+        told = f"no key begins with {shortened(part)}{_elsewhere(options)}"
         raise UserError(f"{told}; {suggestion(part, names)}.")
     print(*found, sep="\n")
 
