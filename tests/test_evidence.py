@@ -462,6 +462,16 @@ def test_a_figure_that_is_dropped_leaves_no_trace(two, monkeypatch):
         packing.drop([FIGURE], folder)
 
 
+def test_what_is_of_the_papers_own_sizes_is_counted(two):
+    packed = Packed(two[0])
+    row = {"kind": "number", "preset": "quick"}
+    verdicts = pd.DataFrame([row, row | {"preset": "paper"}, {"kind": "ours", "preset": "paper"}])
+    assert evidence_pages.own_sizes([packed], verdicts) == ""
+    packed.about["preset"] = "paper"
+    said = evidence_pages.own_sizes([packed], verdicts)
+    assert "are 2 of the 2 figures and 1 of the 2 claims, made in 0.5 hours of a core" in said
+
+
 def test_packed_values_have_ten_digits_and_all_else_is_as_it_was():
     table = (
         'seed,value,remark\n0,0.12345678912,"a, b"\n1,-1.000000000049e-300,\n2,100,c\n3,,\n4,nan,\n'

@@ -2,8 +2,8 @@
 
     python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...] [--add]
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
-        evidence/NAME; replaces the whole folder, except a multiverse of the same data, or with
-        --add only the figures that were made
+        evidence/NAME, tables with ten significant digits of each value; replaces the whole
+        folder, except a multiverse of the same data, or with --add only the figures that were made
     python tools/evidence.py multiverse NAME [--at FOLDER] [--add]
         packs the multiverse of the same data next to it, with the commits at which it was made;
         with --add replaces only the same groups
