@@ -286,6 +286,18 @@ def test_a_copy_does_not_use_the_original_unseen(root, folder):
         import_closure(f"{own}.experiments.coin")
 
 
+def test_a_module_that_there_is_not_is_told_before_anything_runs(root, folder):
+    file = folder / COIN
+    own = f"feature_alignment.papers.{KEY}"
+    file.write_text(file.read_text().replace(f"{own}.parameters", f"{own}.tools.parametres"))
+    says = rf"coin\.py: imports {own}\.tools\.\S*, but there is no module {own}\.tools\.$"
+    with pytest.raises(UserError, match=says):
+        import_closure(f"{own}.experiments.coin")
+    (folder / "tools").mkdir()
+    with pytest.raises(UserError, match=r"there is no module \S*parametres\.$"):
+        import_closure(f"{own}.experiments.coin")
+
+
 def test_the_copy_without_a_mistake_is_planned(root, folder):
     assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
 

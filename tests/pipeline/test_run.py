@@ -126,7 +126,7 @@ def test_a_metric_that_is_not_finite_is_an_error(spec, runs, monkeypatch):
 
     module = types.SimpleNamespace(run_seed=run_seed)
     monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
-    with pytest.raises(UserError, match="fake2020_thing/default: metric loss is nan at seed 0"):
+    with pytest.raises(UserError, match=r"^fake2020_thing/default: metric loss is nan at seed 0"):
         run_experiment(spec)
 
 

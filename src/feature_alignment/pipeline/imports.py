@@ -33,8 +33,8 @@ def import_closure(*modules: str) -> dict[str, Path]:
 
     Raises:
         ModuleNotFoundError: if a name is not a module of this package.
-        UserError: if a paper's module imports another paper's; a paper made by copying another
-            would silently use the original.
+        UserError: if a module imports from one of this package that there is not; or a paper's
+            from another paper's, as a paper made by copying another would do unseen.
     """
     pending, found = list(modules), dict[str, Path]()
     while pending:
@@ -138,16 +138,25 @@ def _is_prose(line: ast.stmt) -> bool:
 def _module_file(module: str) -> Path | None:
     if _IN_THE_SPEC.fullmatch(module):
         return None
-    home = f"{PACKAGE}.papers."
-    roots = (
-        importlib.import_module(home[:-1]).__path__ if module.startswith(home) else [SOURCE_ROOT]
-    )
-    for root in roots:
-        base = Path(root).joinpath(*module.removeprefix(home).split("."))
+    for base in _places(module):
         for file in (base / "__init__.py", base.with_suffix(".py")):
             if file.is_file():
                 return file
     return None
+
+
+def _places(module: str) -> Iterator[Path]:
+    """Where a module of this package may be, as a file or a folder, without a suffix."""
+    home = f"{PACKAGE}.papers."
+    roots = (
+        importlib.import_module(home[:-1]).__path__ if module.startswith(home) else [SOURCE_ROOT]
+    )
+    return (Path(root).joinpath(*module.removeprefix(home).split(".")) for root in roots)
+
+
+def _is_missing(module: str) -> bool:
+    known = _IN_THE_SPEC.fullmatch(module) or _module_file(module)
+    return not known and not any(place.is_dir() for place in _places(module))
 
 
 @cache
@@ -167,6 +176,9 @@ def _internal_imports(module: str, file: Path) -> frozenset[str]:
             hint = f"use a module of {mine[1]}"
             raise UserError(f"{file}: imports {name}, which is of another paper; {hint}.")
         prefixes = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        missing = next(filter(_is_missing, prefixes[:-1]), None)
+        if missing:
+            raise UserError(f"{file}: imports {name}, but there is no module {missing}.")
         # The last part of `from module import name` may be an attribute rather than a module.
         found.update(prefix for prefix in prefixes if _module_file(prefix) is not None)
     return frozenset(found)

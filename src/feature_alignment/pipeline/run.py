@@ -188,7 +188,7 @@ def run_experiment(
                 result = run_seed(run)
                 must(isinstance(result, SeedResult), f"returned a {type(result).__name__}")
                 must(bool(result.rows), "returned a SeedResult without rows")
-                _refuse_not_finite(result.rows, seed, about)
+                _refuse_not_finite(result.rows, seed)
                 for name, array in result.arrays.items():
                     kind = np.asarray(array).dtype
                     must(kind.kind in "biufc", f"returned an array {name!r} of {kind}, not numbers")
@@ -204,12 +204,12 @@ def run_experiment(
     return Result(metrics, arrays, dict(seconds))
 
 
-def _refuse_not_finite(rows: list[dict[str, Any]], seed: int, about: str) -> None:
+def _refuse_not_finite(rows: list[dict[str, Any]], seed: int) -> None:
     for row in rows:
         if not math.isfinite(row["value"]):
             raise NotFiniteError(
-                f"{about}: metric {row['metric']} is {row['value']} at seed {seed}, step "
-                f"{row['step']}, layer {row['layer']}; a metric must be finite."
+                f"metric {row['metric']} is {row['value']} at seed {seed}, step {row['step']}, "
+                f"layer {row['layer']}; a metric must be finite."
             )
 
 
