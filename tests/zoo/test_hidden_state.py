@@ -992,8 +992,9 @@ class Step(nn.Module):
         return ((y.round() - y).detach() + y) * step
 
 
-def test_gradients_scaled_by_the_batch_are_refused():
-    model = Model(lambda m, x: m.g(m.step(torch.tanh(m.f(x)))), step=Step(), g=nn.Linear(3, 1))
+@pytest.mark.parametrize("head", [nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 2), nn.Softmax(1))])
+def test_gradients_scaled_by_the_batch_are_refused(head):
+    model = Model(lambda m, x: m.g(m.step(torch.tanh(m.f(x)))), step=Step(), g=head)
     for n in (1, 2, 5):
         with pytest.raises(ValueError, match=r"'step.size' .* how many samples are in the batch"):
             tangent_kernel(model, inputs(n))
