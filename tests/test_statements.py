@@ -44,6 +44,12 @@ def test_statements_have_their_claims_or_a_reason(tool, paper):
     assert "| `fig2.loss_falls`; Not its rate. |" in page
 
 
+def test_claims_of_our_own_are_counted_apart(tool, paper):
+    ledger = paper / "claims.yaml"
+    ledger.write_text(ledger.read_text().replace("kind: comparison", "kind: ours", 1))
+    assert "by 2 claims and 1 of our own." in tool.coverage(paper)
+
+
 def test_statements_that_no_claim_judges_are_not_followed(paper, monkeypatch):
     monkeypatch.setattr(facts, "PAPERS", paper.parent)
     found = facts.Facts([], paper)

@@ -112,10 +112,12 @@ def coverage(folder: Path) -> str:
             f"{path}: no statement names the claims {', '.join(left)}; add them to one."
         )
     judged = sum(bool(statement.claims) for statement in statements)
+    own = {name for name, claim in claims.items() if claim.kind == "ours"}
     return "\n".join(
         [
             f"\n## {folder.name}\n",
-            f"{len(statements)} statements, {judged} of them judged, by {len(named)} claims.\n",
+            f"{len(statements)} statements, {judged} of them judged, by {len(named - own)} claims"
+            f"{f' and {len(named & own)} of our own' if named & own else ''}.\n",
             "| where | statement | claims, or why none |",
             "|---|---|---|",
             *rows,

@@ -89,6 +89,7 @@ def numbers(curve: curves.Curve) -> dict[str, float]:
         "effective_rank_lowest_of_peak": rank.min() / rank.max(),
         "effective_rank_lowest_step": curves.peak(-rank) / curves.peak(accuracy),
         "effective_rank_highest": rank.max(),
+        "effective_rank_at_peak_share": rank.iloc[accuracy.argmax()] / rank.iloc[0],
         "effective_rank_after_peak": rank.iloc[-1] / rank.iloc[accuracy.argmax()],
         "accuracy_at_lowest_rank": learnt.iloc[rank.argmin()],
         "effective_rank_split_difference": ((test - train).abs() / train).mean(),
