@@ -91,6 +91,15 @@ def test_the_mean_of_lemma_13_nears_its_expectation(frame):
     deviations = frame.loc[frame["metric"] == "lemma_13_deviation", "value"]
     assert len(deviations) == 4
     assert deviations.iloc[-1] < 0.8 * deviations.iloc[0]
+    with_large_labels = table(frame, "dimension")["lemma_13_deviation_as_printed"]
+    assert with_large_labels.iloc[-1] > 1.5 * with_large_labels.iloc[0] > 1.5
+
+
+def threshold(d: int) -> float:
+    """The c with P(|x₁| > c) = 1/log d on the sphere of radius √d, by integrating the density."""
+    grid = np.linspace(0, d**0.5, 200_001)
+    density = (1 - grid**2 / d) ** ((d - 3) / 2)
+    return float(grid[np.searchsorted(np.cumsum(density), (1 - 1 / np.log(d)) * density.sum())])
 
 
 def test_identities_hold_and_their_misprints_do_not(values):
@@ -181,3 +190,6 @@ def test_lemma_13_is_about_the_first_coordinate():
     x = uniform_sphere(20, 3, 3**0.5, np.random.default_rng(0))
     expected = np.linalg.norm(x.T @ x[:, 0] / 20 - [1, 0, 0])
     assert found["lemma_13_deviation"] == pytest.approx(expected)
+    large = np.abs(x[:, 0]) > threshold(3)
+    expected = np.linalg.norm(3 * large @ x / 20)
+    assert found["lemma_13_deviation_as_printed"] == pytest.approx(expected)

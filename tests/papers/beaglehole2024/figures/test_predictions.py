@@ -177,14 +177,16 @@ def theory_table():
     ]
     rows += [{**where, "width": k, "metric": "ratio", "value": k} for k in (2, 8)]
     rows += [
-        {**where, "dimension": d, "metric": "lemma_13_deviation", "value": d**-0.5} for d in (8, 32)
+        {**where, "dimension": d, "metric": f"lemma_13_deviation{form}", "value": d**power}
+        for form, power in (("", -0.5), ("_as_printed", 0.5))
+        for d in (8, 32)
     ]
     return theory.table(runs(rows))
 
 
 def test_the_theory_table_marks_the_largest_dimension_and_width(theory_table):
     rows = theory_table.frame.query("extent == 'largest'")
-    assert rows["dimension"].dropna().tolist() == [32, 16, 8, 8, 32]
+    assert rows["dimension"].dropna().tolist() == [32, 16, 8, 8, 32, 32]
     assert rows["width"].dropna().tolist() == [8]
 
 
@@ -192,9 +194,10 @@ def test_the_theory_table_has_rates_in_the_dimension(theory_table):
     slopes = theory_table.values("one_minus_correlation_slope", point="relu")
     assert slopes.tolist() == pytest.approx([-2, -2])
     assert theory_table.values("lemma_13_deviation_slope").item() == pytest.approx(-0.5)
+    assert theory_table.values("lemma_13_deviation_as_printed_slope").item() == pytest.approx(0.5)
     rates = theory_table.frame["metric"].str.endswith("_slope")
     assert theory_table.frame.loc[rates, "value"].notna().all()
-    assert rates.sum() == 3
+    assert rates.sum() == 4
 
 
 def test_errors_of_aspect_ratios_are_the_largest_over_samples_for_each_number_of_units():
