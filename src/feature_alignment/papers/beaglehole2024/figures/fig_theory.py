@@ -174,8 +174,8 @@ FIGURE = Figure(
     "against the width k; dotted: equal. F: spectral norm of the exponential's kernel minus its "
     "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
     "the norm of Lemma 13 for bounded labels and n = d log³d. G, H: relative difference of both "
-    "sides, a symbol for each seed: by automatic differentiation (2, 12) and finite differences (3), and "
-    f"against traces in large random matrices (equations). {ZERO} {OVER_SEEDS}",
+    "sides, a symbol for each seed: by automatic differentiation (2, 12) and finite differences "
+    f"(3), and against traces in large random matrices (equations). {ZERO} {OVER_SEEDS}",
     points=points,
     table=table,
     draw=draw,
