@@ -96,6 +96,9 @@ def test_inputs_and_kernel_have_a_row_for_each_sample():
     for shape in ((5, 5), (4, 5), (4,)):
         with pytest.raises(ValueError, match=r"kernel: of shape .* for 4 samples; give \(n, n\)"):
             velocity_correlation(torch.eye(4), torch.ones(4), torch.ones(shape))
+    for shape in ((5, 5), (2, 5, 5), (4, 3), (4,), (2, 2, 4, 4)):
+        with pytest.raises(ValueError, match=r"square: of shape .*; give \(n, n\) or \(m, n, n\)"):
+            velocity_correlation(torch.eye(4), torch.ones(4), torch.eye(4), torch.ones(shape))
 
 
 def test_labels_may_have_another_precision():

@@ -547,6 +547,10 @@ def test_a_parameter_without_a_rule_beside_what_samples_share():
     plain.p = model.p
     found = tangent_kernel(model, (X, table), inputs=[0]).total
     torch.testing.assert_close(found, tangent_kernel(plain, X).total)
+    plan = plan_capture(model, (X, table), inputs=[0])
+    torch.testing.assert_close(
+        tangent_kernel(model, (X, table), inputs=[0], plan=plan).total, found
+    )
 
 
 def lengths(n, length):

@@ -56,7 +56,7 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
 
     Raises:
         ValueError: if a trace of the denominator is not positive, there are under four moments, or
-            they are not those of any R.
+            the correlation exceeds 1, as it may for moments of no R.
 
     Example:
         >>> data = matrix_trace({"A": torch.eye(2), "B": torch.eye(2)})
@@ -135,7 +135,13 @@ def velocity_correlation(
     if square is None:  # 𝒦² need not be formed
         agop = image.T @ image
     else:
-        agop = weighted.T @ real_tensor("square", square, x) @ weighted
+        square = real_tensor("square", square, x)
+        if square.ndim not in (2, 3) or square.shape[-2:] != kernel.shape:
+            raise ValueError(
+                f"square: of shape {tuple(square.shape)} for {len(x)} samples; give (n, n) or "
+                "(m, n, n)."
+            )
+        agop = weighted.T @ square @ weighted
     nfm = weighted.T @ image
     if agop.ndim == 3 and len(agop) < 2:
         raise ValueError(f"square: of {len(agop)} networks; give (n, n), or at least 2 networks'.")

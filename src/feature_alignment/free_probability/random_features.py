@@ -35,7 +35,7 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
 
     Raises:
         UserError: if the ratio c is a number (it may be a symbol) and not positive, or the moments
-            are numbers that no a has.
+            are numbers that no a has by their ratios E[a²], E[a⁴]/E[a²], …, which must not fall.
 
     Example:
         >>> limiting_moments(1, gaussian_even_moments(4))

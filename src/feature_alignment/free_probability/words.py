@@ -32,7 +32,7 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
     of the other families are positive, as for R of `random_features`, no terms cancel.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2; the paper's
-    identities (Beaglehole et al. 2024, eq. 12-15, 20, 22 and 28) are special cases.
+    identities (Beaglehole et al. 2024, eq. 12-15, 20, 22 and, corrected, 28) are special cases.
 
     Args:
         word: up to about 12 letters; the empty word is the identity.

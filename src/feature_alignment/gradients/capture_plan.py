@@ -7,7 +7,7 @@ Other paths through the model or orders of samples, which a trial cannot show, a
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -105,13 +105,14 @@ def plan_capture(
     x: ModelInput,
     parameters: Parameters | None = None,
     *,
+    inputs: str | Collection[str | int] | None = None,
     output: OutputChoice | None = None,
     only: Selection | None = None,
 ) -> CapturePlan:
     """Check the model, and plan how to capture its gradients, by a trial on a few samples.
 
-    The outputs of all samples `x` are checked. `parameters`, `output` and `only` are as for
-    `tangent_kernel`.
+    The outputs of all samples `x` are checked. Arguments are as for `tangent_kernel`; a plan for
+    other values in `parameters` than the model's own cannot be passed to it, or to a trace.
 
     Raises:
         ValueError: if the model is not supported, or the given parameters are not the model's.
@@ -126,7 +127,7 @@ def plan_capture(
     refuse_dependent_samples(model)
     values = evaluation_point(model, parameters)
     names = select_parameters(model, only)
-    samples = as_samples(x, like=values[names[0]])
+    samples = as_samples(x, inputs, like=values[names[0]])
     trial = try_rules(ModelFunction(model, output), values, samples, names)
     trial.function.refuse_kept_tensors(trial.unused)
     return _plan(trial, values, samples, names, only)

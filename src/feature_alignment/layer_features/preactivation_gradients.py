@@ -34,8 +34,9 @@ def preactivation_gradients(
 ) -> dict[str, torch.Tensor]:
     """Gradients δ = ∂f_y(x_i)/∂h_ℓ of layers on inputs (n, d), each (n, c, k), by layer name.
 
-    From c backward passes, detached. Arguments and layers are as for `layer_feature_matrices`;
-    `parameters` are the values by name at which to evaluate the model, None for its own.
+    From c backward passes, detached. x (all of it samples) and layers are as for
+    `layer_feature_matrices`; `parameters` are the values by name at which to evaluate the model,
+    None for its own.
 
     Source: Beaglehole et al. 2024, eq. 1 and Section 2.2.
 
