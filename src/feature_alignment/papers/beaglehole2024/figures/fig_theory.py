@@ -8,7 +8,13 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
 from feature_alignment.pipeline.figures import style
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, ZERO, draw_curve, draw_deviations
+from feature_alignment.pipeline.figures.drawing import (
+    DEVIATIONS,
+    OVER_SEEDS,
+    ZERO,
+    draw_curve,
+    draw_deviations,
+)
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
@@ -33,11 +39,12 @@ EQUATIONS = {
 MISPRINT = {"equation_28_as_printed": "equation_28_derived"}
 """The derived form holds up to terms of order 1/n in the size n of the matrices."""
 REMAINDERS = {  # what should vanish as d grows
-    "equation_10_rest_as_printed": ("eq. 10, as printed", "printed", "X"),
-    "equation_10_rest_corrected": ("eq. 10, corrected", "corrected", "o"),
-    "lemma_13_deviation": ("Lemma 13", "stated", "^"),
+    "equation_10_rest_as_printed": ("eq. 10", "printed", "-"),
+    "equation_10_rest_corrected": ("eq. 10", "corrected", "-"),
+    "lemma_13_deviation_as_printed": ("Lemma 13", "printed", "--"),
+    "lemma_13_deviation": ("Lemma 13", "corrected", "--"),
 }
-GROWING = ["one_minus_correlation", *REMAINDERS, "lemma_13_deviation_as_printed"] + [
+GROWING = ["one_minus_correlation", *REMAINDERS] + [
     # metrics whose rates in d are tabulated
     f"theorem9_{name}_{form}"
     for name in ("covariance", "fourth_trace")
@@ -132,9 +139,10 @@ def _label_dimensions(ax: Axes, rows: pd.DataFrame, ylabel: str) -> None:
 
 
 def _draw_proposition_16(ax: Axes, table: FigureTable) -> None:
-    for formula, thing, marker in (("as_printed", "printed", "X"), ("corrected", "corrected", "o")):
+    for formula, thing in (("as_printed", "printed"), ("corrected", "corrected")):
         rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
-        draw_curve(ax, rows, thing, formula.replace("_", " "), x="width", marker=marker)
+        marker, label = DEVIATIONS[thing]
+        draw_curve(ax, rows, thing, label, x="width", marker=marker)
     ax.axhline(1, linestyle=":", color=style.COLOURS["reference"])
     ax.set(xlabel="width k", ylabel="‖formula‖ / ‖Monte-Carlo mean‖")
     ax.set_title("Proposition 16, E[ẆᵀKẆ]")
@@ -143,11 +151,13 @@ def _draw_proposition_16(ax: Axes, table: FigureTable) -> None:
 
 def _draw_remainders(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric=list(REMAINDERS))
-    for metric, (label, thing, marker) in REMAINDERS.items():
-        draw_curve(ax, rows_where(rows, metric=metric), thing, label, x="dimension", marker=marker)
+    for metric, (statement, thing, line) in REMAINDERS.items():
+        own, (marker, form) = rows_where(rows, metric=metric), DEVIATIONS[thing]
+        label = f"{statement}, {form}"
+        draw_curve(ax, own, thing, label, x="dimension", linestyle=line, marker=marker)
     ax.set_title("should vanish as d grows")
     _label_dimensions(ax, rows, "norm of what is left")
-    ax.legend(fontsize=7)
+    ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(0, 0.34), handlelength=3.5)
 
 
 def _deviations(table: FigureTable, statements: Mapping[str, str]) -> pd.DataFrame:
@@ -173,9 +183,10 @@ FIGURE = Figure(
     "E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, "
     "against the width k; dotted: equal. F: spectral norm of the exponential's kernel minus its "
     "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
-    "the norm of Lemma 13 for bounded labels and n = d log³d. G, H: relative difference of both "
-    "sides, a symbol for each seed: by automatic differentiation (2, 12) and finite differences "
-    f"(3), and against traces in large random matrices (equations). {ZERO} {OVER_SEEDS}",
+    "dashed: the norm of Lemma 13 at n = d log³d, for labels that its printed form allows, and "
+    "for bounded ones. G, H: relative difference of both sides, a symbol for each seed: by "
+    "automatic differentiation (2, 12) and finite differences (3), and against traces in large "
+    f"random matrices (equations). {ZERO} {OVER_SEEDS}",
     points=points,
     table=table,
     draw=draw,
