@@ -289,6 +289,14 @@ def test_every_entry_of_the_outputs_is_an_output(explicit_kernel, assert_same_ke
     assert_same_kernel(found, explicit_kernel(model, X), 1e-10)
 
 
+def test_dropout_that_drops_nothing_may_be_in_training_mode():
+    layer = linear()
+    expected = tangent_kernel(layer, X).total
+    torch.testing.assert_close(
+        tangent_kernel(nn.Sequential(layer, nn.Dropout(0)), X).total, expected
+    )
+
+
 def test_what_automatic_differentiation_refuses_is_refused():
     with pytest.raises(ValueError, match="overwrites a tensor that its gradients need"):
         tangent_kernel(overwrites_its_input(), X)

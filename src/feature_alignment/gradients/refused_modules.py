@@ -42,7 +42,8 @@ def refuse_dependent_samples(model: nn.Module) -> None:
     refuse_absent_values(model)
     for name, module in model.named_modules():
         label = label_of(name, module)
-        if module.training and isinstance(module, _BatchNorm | _DropoutNd):
+        drops = isinstance(module, _DropoutNd) and module.p > 0
+        if module.training and (drops or isinstance(module, _BatchNorm)):
             raise ValueError(
                 f"{label} is in training mode, where samples "
                 "are not independent or not repeatable; call model.eval() first."
