@@ -15,7 +15,7 @@ from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
-from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.errors import GradientsNotFiniteError, TrainingDivergedError
 from toys import Toy, linear
 
 
@@ -137,6 +137,14 @@ def test_the_first_sample_whose_outputs_are_not_finite_is_named():
     model = Toy(lambda m, x: torch.cat([m.layer(x), 1 / (x[:, :1] - 6)], 1), layer=linear())
     with pytest.raises(ValueError, match="outputs of sample 2 are not finite"):
         fa.tangent_kernel(model, x)
+
+
+def test_gradients_too_large_to_be_checked_in_their_precision_are_refused():
+    model, x = Toy(lambda m, x: 1e30 * m.layer(x), layer=nn.Linear(3, 2)), torch.ones(4, 3)
+    says = "the gradients by parameter 'layer.bias' are so large .* measure the model in float64"
+    with pytest.raises(GradientsNotFiniteError, match=says):
+        fa.tangent_features(model, x)
+    assert fa.tangent_features(model.double(), x.double()).isfinite().all()
 
 
 def test_outputs_of_zero_have_a_kernel():
