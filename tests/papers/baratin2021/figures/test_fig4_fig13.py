@@ -87,6 +87,16 @@ def test_the_rise_after_the_first_epoch_is_another_reading(metrics):
     assert (found["both", "onset_step"], found["both", "onset_step_after_epoch"]) == (9, 999)
 
 
+def test_the_rise_is_from_a_tenth_to_nine_tenths_of_it(metrics):
+    easy = (metrics["metric"] == "label_alignment") & (metrics["split"] == "easy")
+    metrics.loc[easy, "value"] = [0.02, 0.031, 0.109, 0.12]
+    found = summed(metrics)
+    assert (found["both", "onset_step"], found["both", "rise_decades"]) == (9, 2)
+    metrics.loc[easy, "value"] = [0.02, 0.029, 0.111, 0.12]
+    found = summed(metrics)
+    assert (found["both", "onset_step"], found["both", "rise_decades"]) == (99, 0)
+
+
 def test_an_alignment_that_never_rises_has_no_rise(metrics):
     easy = (metrics["metric"] == "label_alignment") & (metrics["split"] == "easy")
     metrics.loc[easy, "value"] = [0.05, 0.04, 0.03, 0.02]

@@ -17,6 +17,21 @@ def test_the_released_code_has_wider_networks_and_targets_annealed_in_a_quarter_
         assert points[f"released-{targets}"] == points[targets].but(**changed)
 
 
+def test_a_setting_is_called_by_what_it_changes():
+    names = {
+        "width": "width {}",
+        "hidden_layers": "depth {}",
+        "learning_rate": "learning rate {}",
+        "dataset": "{}",
+    }
+    for text, changes in digit_settings.CHANGES.values():
+        told = {**changes}
+        if "hidden_layers" in told:
+            told["hidden_layers"] += 1  # depth counts the layer of the output
+        said = [names[key].format(value) for key, value in told.items()]
+        assert not changes or text.lower() == ", ".join(said)
+
+
 @pytest.mark.parametrize(("more", "groups"), [(0.0, 3), (0.1, 4)])
 def test_two_settings_with_the_same_values_are_one_group(more, groups):
     rows = [
