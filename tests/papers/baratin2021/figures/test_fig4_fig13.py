@@ -87,14 +87,24 @@ def test_the_rise_after_the_first_epoch_is_another_reading(metrics):
     assert (found["both", "onset_step"], found["both", "onset_step_after_epoch"]) == (9, 999)
 
 
-def test_the_rise_is_from_a_tenth_to_nine_tenths_of_it(metrics):
+@pytest.mark.parametrize(
+    ("values", "onset", "half", "decades"),
+    [
+        ([0.02, 0.031, 0.111, 0.12], 9, 99, 1),
+        ([0.02, 0.031, 0.109, 0.12], 9, 99, 2),
+        ([0.02, 0.029, 0.071, 0.12], 99, 99, 1),
+        ([0.02, 0.029, 0.069, 0.12], 99, 999, 1),
+    ],
+)
+def test_a_rise_is_from_a_tenth_to_nine_tenths_of_it(metrics, values, onset, half, decades):
     easy = (metrics["metric"] == "label_alignment") & (metrics["split"] == "easy")
-    metrics.loc[easy, "value"] = [0.02, 0.031, 0.109, 0.12]
+    metrics.loc[easy, "value"] = values
     found = summed(metrics)
-    assert (found["both", "onset_step"], found["both", "rise_decades"]) == (9, 2)
-    metrics.loc[easy, "value"] = [0.02, 0.029, 0.111, 0.12]
-    found = summed(metrics)
-    assert (found["both", "onset_step"], found["both", "rise_decades"]) == (99, 0)
+    assert found["easy", "half_rise_step"] == half
+    assert (found["both", "onset_step"], found["both", "rise_decades"]) == (onset, decades)
+    height = dict(zip(STEPS, values, strict=True))
+    end = (1 + onset) * 10**decades - 1
+    assert found["both", "rise_rate"] == pytest.approx((height[end] - height[onset]) / decades)
 
 
 def test_an_alignment_that_never_rises_has_no_rise(metrics):

@@ -190,3 +190,16 @@ def test_a_network_that_some_seed_did_not_fit_is_hollow(runs):
     panels = figure.draw(figure.table(runs)).axes[: len(figure.PANELS)]
     hollow = [line for ax in panels for line in ax.lines if line.get_markerfacecolor() == "white"]
     assert [line.get_xdata().tolist() for line in hollow] == [[4.0], [], [], []]
+
+
+@pytest.mark.parametrize("panel", ["corruption", "channels"])
+def test_a_rival_follows_in_every_panel(runs, panel):
+    metrics = runs.metrics
+    more = metrics[metrics["panel"] == "channels"].assign(x=lambda d: d["x"] + 2)  # four VGG19s
+    more.loc[more["metric"].isin([figure.GAP, *MEASURES]), "value"] -= 0.1
+    metrics = pd.concat([metrics, more], ignore_index=True)
+    runs.metrics = metrics
+    assert figure.table(runs).values("rivals").tolist() == [1, 1]
+    wrong = (metrics["metric"] == "path_norm_over_margin") & (metrics["panel"] == panel)
+    metrics.loc[wrong, "value"] *= -1
+    assert figure.table(runs).values("rivals").tolist() == [0, 0]

@@ -244,3 +244,31 @@ def test_points_share_runs_between_figures_and_the_mlp_has_its_own_steps_and_see
     assert (mlp.steps, mlp.seeds, mlp.dataset) == (40, 7, "mnist")
     for parameters in points.values():  # the MLP's own settings are no part of other runs
         assert parameters.mlp == ClassificationMLP()
+
+
+def set_values(frame, metric, values, split=None):
+    rows_of = (frame["metric"] == metric) & (frame["layer"] == "all")
+    for part in [split] if split else ["train", "test"]:
+        frame.loc[rows_of & (frame["split"] == part), "value"] = values
+
+
+def test_numbers_at_the_lowest_rank_and_after_the_start():
+    frame = generalising_late()
+    assert value(summed(frame), "effective_rank_at_peak_share") == 0.5  # at 40, of test images
+    frame = metrics("a")
+    set_values(frame, "effective_rank", [80, 100, 90, 20, 10])
+    set_values(frame, "trace_ratio_40", [0.45, 0.4, 0.5, 0.9, 0.8])
+    set_values(frame, "accuracy", [0.1, 0.1, 0.2, 0.6, 0.4], "train")
+    found = summed(frame)
+    assert value(found, "accuracy_at_lowest_rank") == 0.4
+    assert value(found, "trace_ratio_40_smoothed_gain") == pytest.approx(2.2 / 3 - 0.45)
+    set_values(frame, "effective_rank", [5, 100, 90, 20, 40])  # lowest at the start, before 10
+    assert value(summed(frame), "anisotropic_growth") == 10
+
+
+def test_the_last_layer_is_compared_with_the_median_of_those_between():
+    frame = metrics("vgg19-random0", first=12.0, a=2.0, b=6.0, c=5.0, last=9.0)
+    table = fig3.table(SimpleNamespace(metrics=frame)).frame
+    assert value(table, "layer_alignment_highest") == pytest.approx(0.6)
+    assert value(table, "layer_alignment_second") == pytest.approx(0.5)
+    assert value(table, "last_layer_share") == pytest.approx(9 / 6)  # the median; the mean is 6.8

@@ -240,11 +240,11 @@ def test_a_point_all_of_whose_networks_diverged_is_an_error(runs, made):
 
 
 def test_stand_ins_are_shown_but_not_averaged_where_other_data_are_real(runs, made):
-    mixed = made(runs.metrics, "mlp_svhn_released", "gpt_shakespeare_text")
-    table, alone = (
-        fig2.table(given).frame
-        for given in (mixed, made(runs.metrics[runs.metrics["dataset"] != "svhn"]))
-    )
+    metrics = runs.metrics
+    svhn = metrics["dataset"] == "svhn"
+    metrics.loc[svhn, "value"] *= 0.5  # or means would be the same with it
+    mixed = made(metrics, "mlp_svhn_released", "gpt_shakespeare_text")
+    table, alone = (fig2.table(given).frame for given in (mixed, made(metrics[~svhn])))
     svhn, gpt = table["point"] == "mlp_svhn_released", table["network"] == "gpt"
     assert table["stand_in"].tolist() == (svhn | gpt).astype(int).tolist()
     assert networks.averaged(table) == ["mnist"]
@@ -273,3 +273,31 @@ def test_the_mean_excess_is_over_layers_and_steps(runs):
         mean = table.values("centred_excess_mean", point=point, seed=0).item()
         assert mean == pytest.approx(excess.mean())
         assert mean != pytest.approx(excess.median())
+
+
+def test_the_gain_with_depth_is_that_of_early_steps(runs, made):
+    metrics = runs.metrics
+    late = (metrics["metric"] == "centred_nfc") & metrics["layer"].isin(["layers.1", "features.3"])
+    late &= metrics["step"].isin([6, 9])
+    metrics.loc[late, "value"] += 0.1
+    assert fig2.table(made(metrics)).values("depth_gain_early", network="mlp").to_numpy() == (
+        pytest.approx(0.3)
+    )
+
+
+def test_the_tenth_layer_comes_after_the_second(runs, made):
+    metrics = runs.metrics
+    names = {"features.0": "features.2", "features.3": "features.10"}
+    metrics["layer"] = metrics["layer"].replace(names)
+    gains = fig2.table(made(metrics)).values("depth_gain_early", network="vgg")
+    assert gains.to_numpy() == pytest.approx(0.3)
+
+
+def test_slow_first_epochs_are_not_drawn(runs):
+    metrics = runs.metrics
+    slow = metrics[(metrics["metric"] == "weight_change") & (metrics["step"] == 2)]
+    rows = pd.concat([metrics, slow.assign(step=1, value=1e-3)])
+    ax = new_figure(1, 1, 3, 3)[1][0, 0]
+    own = rows[rows["point"] == "mlp_mnist_released"]
+    networks.draw_weight_changes(ax, own, {"layers.0": "1", "layers.1": "2"})
+    assert {float(x) for line in ax.lines for x in line.get_xdata()} == {2.0, 6.0}

@@ -209,3 +209,47 @@ def test_errors_of_aspect_ratios_are_the_largest_over_samples_for_each_number_of
             rows.append({**where, "metric": metric, "value": value})
     found = fig_aspect_ratios.table(runs(rows)).rows(metric="largest_error_of_predicted")
     assert found.set_index("psi2")["value"].to_dict() == pytest.approx({1: 0.3, 4: 0.2})
+
+
+def test_figure_3_takes_the_largest_deviation_between_networks():
+    rows = []
+    for point, (gamma, gap) in itertools.product(fig3.READINGS, ((0.1, 0.2), (0.9, 0.4))):
+        where = {"point": point, "seed": 0, "balance": gamma}
+        rows += [
+            {**where, "network": i, "metric": "observed", "value": gamma / 2 + i * gap}
+            for i in (0, 1)
+        ]
+        for metric in ("predicted", "unique_term_identity", "nfm_derivative_identity"):
+            rows.append({**where, "metric": metric, "value": gamma})
+        for metric in ("data_cosine", "data_cosine_unshifted", "observed_unshifted"):
+            rows.append({**where, "metric": metric, "value": gamma})
+    found = fig3.table(runs(rows)).values("largest_network_deviation", point="square")
+    assert found.tolist() == pytest.approx([0.2])
+
+
+def test_figure_7_takes_the_error_at_the_lowest_rate_below_3():
+    rows = []
+    for phi, target in itertools.product(fig7.ACTIVATIONS, fig7.TARGETS):
+        for alpha, said, error in (
+            (0, 0.8, 0.1),
+            (1, 0.5, 0.02),
+            (2, 0.6, 0.1),
+            (3, 0.4, 0.1),
+            (4, 1, 0.1),
+        ):
+            where = {"point": f"{phi}_{target}", "activation": phi, "target": target}
+            where |= {"seed": 0, "decay_rate": float(alpha)}
+            for metric in ("predicted", "expected_kernel_rank", "predicted_linearised"):
+                rows.append({**where, "metric": metric, "value": said})
+            for width in (8, 64):
+                wide = {**where, "width": width}
+                for network, sign in enumerate((1, -1)):
+                    value = said + sign * error
+                    rows.append({**wide, "network": network, "metric": "observed", "value": value})
+                further = 1 / width
+                rows.append({**wide, "metric": fig7.MEAN_SQUARE, "value": said + further})
+    table = fig7.table(runs(rows))
+    where = {"point": "relu_low_rank", "size": "larger"}
+    assert table.values("dip_of_observed", **where).item() == pytest.approx(0.3)
+    assert table.values("dip_of_observed_margin", **where).item() == pytest.approx(0.3 - 0.02)
+    assert table.values("largest_error_with_mean_square", **where).item() == pytest.approx(1 / 64)

@@ -15,6 +15,8 @@ from feature_alignment.papers.beaglehole2024.figures import (
     fig17,
 )
 from feature_alignment.papers.beaglehole2024.figures import fig5_6_8_9_10 as by_spectrum
+from feature_alignment.papers.beaglehole2024.parameters import Spectra
+from feature_alignment.pipeline.figures.figure import Settings
 
 COLUMNS = ["point", "seed", "step", "layer", "split", "metric", "value", "scale"]
 
@@ -229,3 +231,9 @@ def test_figures_show_the_matrices_of_the_runs_and_steps_that_they_name():
         for point in ("gd", "slo")
         for name in ("nfm", "agop")
     }
+
+
+def test_the_scaled_second_layer_is_measured_at_the_early_step():
+    own = Spectra(steps=90, measure_every=15)
+    points = by_spectrum.correlation_points(Settings({Spectra.experiment: own}), "flat")
+    assert [point.parameters.steps for point in points] == [90, 30]

@@ -138,3 +138,16 @@ def test_events_of_a_run():
     assert value(rows, point=FIRST, metric="rank_falls_gap_grows") == 1
     shrinking = table(**early, loss_gap=(0, 1, 1, 0, -1))
     assert value(shrinking, point=FIRST, metric="rank_falls_gap_grows") == 0
+
+
+def test_random_labels_are_compared_under_the_same_optimizer():
+    slow = {"label_alignment": (0, 0, 0, 0, 1), "path_complexity": (0, 1, 2, 3, 9)}
+    rows = table((("slo", 0), slow), (("slo", 0.5), {"label_alignment": (0, 0, 1, 1, 2)}))
+    found = rows[rows["pair"] == "mlp-slo"].set_index("metric")["value"]
+    assert found.to_dict() == {"random_lower_label_alignment": 0, "random_larger_complexity": 0}
+
+
+def test_three_values_have_no_rank_correlation():
+    rows = table(mean_centred_nfc=(None, None, 3, 2, 0))
+    of_run = rows[(rows["point"] == FIRST) & (rows["metric"] == "spearman")]
+    assert "mean_centred_nfc" not in set(of_run["quantity"]) | set(of_run["other"])
