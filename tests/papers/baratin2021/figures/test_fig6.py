@@ -203,3 +203,10 @@ def test_a_rival_follows_in_every_panel(runs, panel):
     wrong = (metrics["metric"] == "path_norm_over_margin") & (metrics["panel"] == panel)
     metrics.loc[wrong, "value"] *= -1
     assert figure.table(runs).values("rivals").tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("order", ["013254876", "210354768", "012356748"])
+def test_a_rank_correlation_of_nine_tenths_is_not_above_it(order):
+    """Such as Pandas computes it: as 0.9, or one rounding below or above."""
+    means = pd.DataFrame({figure.GAP: range(9), figure.OURS: [int(rank) for rank in order]})
+    assert figure._correlations(means)[figure.OURS] == figure.FOLLOWS
