@@ -291,6 +291,52 @@ def test_powers_of_weights_have_a_path_norm(power):
     assert path_norm(model, (3,)) == pytest.approx(float(expected))
 
 
+class OfWeights(nn.Linear):
+    """A layer that first takes a function of its weights."""
+
+    def __init__(self, function):
+        super().__init__(3, 2, bias=False)
+        self.function = function
+
+    def forward(self, x):
+        return x @ self.function(self.weight).T
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (torch.exp, "Exp"),
+        (torch.tanh, "Tanh"),
+        (torch.relu, "Relu"),
+        (torch.round, "Round"),
+        (lambda w: w.clamp(-1, 1), "Clamp"),
+        (lambda w: w.softmax(1), "Softmax"),
+        (lambda w: torch.where(w > 0, w, 0 * w), "Where"),
+    ],
+)
+def test_functions_of_weights_have_no_path_norm(function, said):
+    with pytest.raises(ValueError, match=rf"computes weights from other parameters \({said}\)"):
+        path_norm(OfWeights(function), (3,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.abs,
+        torch.tril,
+        lambda w: w[[1, 0]].flip(1),
+        lambda w: w.flatten().view(2, 3).T.contiguous().T,
+        lambda w: torch.cat([w[:1], torch.stack(w[1:].unbind(1), 1)]),
+        lambda w: nn.functional.pad(w, (0, 1))[:, :3],
+        lambda w: w.T.expand(2, 3, 2)[0].T,
+    ],
+)
+def test_weights_in_another_order_have_a_path_norm(function):
+    model = OfWeights(function)
+    expected = float(function(model.weight.detach()).norm())
+    assert path_norm(model, (3,)) == pytest.approx(expected)
+
+
 def test_masks_of_zeros_and_ones_have_a_path_norm():
     class Masked(nn.Linear):
         def forward(self, x):

@@ -26,6 +26,15 @@ _FACTORS: dict[str, slice] = {
 _SUBTRACTS = "path_norm: the model subtracts, so its outputs are not sums over paths"
 _ROOTS = ("Cdist", "Hypot", "LinalgSvd", "LinalgVectorNorm", "Norm", "Rsqrt", "Sqrt")
 _AVERAGES = ("Avg", "BatchNorm", "GridSampler", "Lerp", "Mean")
+# What may be done to weights before they meet the inputs: to choose, multiply and add, as paths do.
+_OF_WEIGHTS = {
+    *_FACTORS,
+    *("Abs", "Add", "Alias", "AsStrided", "Cat", "Clone", "ConstantPadNd", "Diag", "DiagEmbed"),
+    *("Diagonal", "Embedding", "Expand", "Flip", "Gather", "Index", "IndexSelect", "Permute"),
+    *("Pow", "Repeat", "ReshapeAlias", "Roll", "Select", "Slice", "Split", "SplitWithSizes"),
+    *("Squeeze", "Stack", "Sum", "T", "ToCopy", "Transpose", "Tril", "Triu", "Unbind", "Unfold"),
+    *("UnsafeView", "Unsqueeze", "View"),
+}
 _SMALLER = ("Amin", "Cummin", "Fmin", "Kthvalue", "Median", "Min", "Minimum", "Nanmedian")
 
 
@@ -92,7 +101,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         raise ValueError("path_norm: the sum over paths is not finite.")
     if any(slope is not None and (slope < 0).any() for slope in slopes):
         raise ValueError(f"{_SUBTRACTS}: an output falls as a squared parameter rises.")
-    _refuse_constant_factors(outputs)
+    graph = Graph(outputs, {"inputs": ones})
+    _refuse_functions_of_weights(graph)
+    _refuse_constant_factors(graph)
     if not _is_homogeneous(model, ones):
         raise ValueError(
             "path_norm: with its biases (parameters of one axis) at 0, the network's outputs are "
@@ -101,9 +112,20 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     return math.sqrt(total)
 
 
-def _refuse_constant_factors(outputs: torch.Tensor) -> None:
+def _refuse_functions_of_weights(graph: Graph) -> None:
+    for number, name in enumerate(graph.names):
+        kind = name.partition("Backward")[0]
+        if kind == name or kind in _OF_WEIGHTS:  # a leaf, or allowed
+            continue
+        if "inputs" not in graph.leaves_below(number)[0]:
+            raise ValueError(
+                f"path_norm: the model computes weights from other parameters ({kind}); the norm "
+                "is that of plain weights."
+            )
+
+
+def _refuse_constant_factors(graph: Graph) -> None:
     # The sum has their squares, as by the NTK parametrisation; zeros and ones are their own.
-    graph = Graph(outputs, {})
     for number, (node, inputs) in enumerate(zip(graph.nodes, graph.inputs, strict=True)):
         kind = graph.names[number].partition("Backward")[0]
         factors = inputs[_FACTORS.get(kind, slice(0))]
