@@ -182,9 +182,15 @@ def test_the_bound_by_unit_capacity_has_the_data_and_the_margin_in_it():
     assert complexity.unit_capacity_bound(DIAGONAL, start, x, 0.5) == pytest.approx(expected)
     images = x.reshape(2, 1, 2, 1)
     assert complexity.unit_capacity_bound(DIAGONAL, start, images, 0.5) == pytest.approx(expected)
-    for margin in (0.0, math.nan, "a"):
+    for margin in (0.0, math.nan, "a", torch.ones(2)):
         with pytest.raises(ValueError, match="margin: "):
             complexity.unit_capacity_bound(DIAGONAL, start, x, margin)
+
+
+def test_unit_capacity_is_for_a_second_layer_of_the_first_ones_units():
+    weights = [torch.ones(5, 3), torch.ones(4, 3)]
+    with pytest.raises(ValueError, match="takes 3 inputs, and the first has 5 units"):
+        complexity.unit_capacity(weights, weights)
 
 
 def test_unit_capacity_is_for_two_layers_only():
@@ -299,6 +305,14 @@ def test_the_fisher_rao_norm_of_well_fitted_labels_is_not_rounded_away(margin, d
     assert found == pytest.approx(expected, rel=1e-12, abs=0)
 
 
+def test_a_fisher_rao_norm_that_is_not_finite_is_refused():
+    x = torch.full((2, 3), 1e200, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"fisher_rao_norm: .* is not finite"):
+        complexity.fisher_rao_norm(nn.Linear(3, 2).double(), x, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"y: labels of shape \(\) for 2 samples; give one for"):
+        complexity.fisher_rao_norm(nn.Linear(3, 2).double(), x, torch.tensor(1))
+
+
 def test_the_margin_is_that_to_the_strongest_rival():
     f = torch.tensor([[1.0, 4.0, 2.0], [0.0, -3.0, 1.0]])
     y = torch.tensor([1, 0])
@@ -307,8 +321,9 @@ def test_the_margin_is_that_to_the_strongest_rival():
     assert complexity.margin_quantile(f, y, 0.5) == pytest.approx(0.5)
     assert complexity.margin_quantile(f - 9, y, 0.0) == pytest.approx(-1)
     assert complexity.margin_quantile(f, y) == complexity.margin_quantile(f, y, 0.1)
-    with pytest.raises(ValueError, match="q: a str; give a number from 0 to 1"):
-        complexity.margin_quantile(f, y, "a")
+    for q, found in (("a", "a str"), (torch.ones(2), "2 numbers")):
+        with pytest.raises(ValueError, match=f"q: {found}; give a number from 0 to 1"):
+            complexity.margin_quantile(f, y, q)
     for q in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match=r"q: .*; a quantile is from 0 to 1"):
             complexity.margin_quantile(f, y, q)

@@ -366,7 +366,8 @@ def test_path_norms_are_taken_without_gradients(mode):
 @pytest.mark.parametrize(
     ("model", "shape", "said"),
     [
-        (nn.ReLU(), (3,), "^model: it has no parameters; give a network"),
+        (nn.ReLU(), (3,), "^model: its parameters are none, or complex; give a network"),
+        (nn.Linear(3, 1, dtype=torch.cfloat), (3,), "^model: its parameters are none, or complex"),
         (nn.Linear(3, 1), (2,), r"^input_shape: \(2,\); give the shape of one input .*multiplied"),
         (nn.Linear(3, 1), 3, "^input_shape: 3; give the shape of one input"),
     ],

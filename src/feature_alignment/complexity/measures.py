@@ -202,7 +202,7 @@ def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin:
         11.4142
     """
     u, v, u0 = _two_layers("unit_capacity_bound", weights, initial)
-    check_kind("margin", margin, Real | torch.Tensor, "a number above 0")
+    margin = _number("margin", margin, "a number above 0")
     if not margin > 0:
         raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
     x = real_tensor("x", x, u0)
@@ -254,8 +254,8 @@ def fisher_rao_norm(
 
     Raises:
         ValueError: if there is no sample, the labels are not one class number per sample, the
-            outputs have several axes, a parameter has no values here, or `chunk_size` is not a
-            positive whole number.
+            outputs have several axes, a parameter has no values here, `chunk_size` is not a
+            positive whole number, or the norm is not finite.
 
     Example:
         >>> layer = nn.Linear(1, 2, bias=False)
@@ -266,8 +266,9 @@ def fisher_rao_norm(
     """
     refuse_absent_values(model)
     samples, labels = as_samples(x, inputs, input_like(model)), real_tensor("y", y)
-    if len(samples) != len(labels):
-        raise ValueError(f"y: {len(labels)} labels for {len(samples)} samples; give one for each.")
+    if labels.shape[:1] != (len(samples),):
+        found = f"of shape {tuple(labels.shape)} for {len(samples)} samples"
+        raise ValueError(f"y: labels {found}; give one for each.")
     check_whole("chunk_size", chunk_size, 1)
     own = dict(model.named_parameters())
     weights = {name: own[name] for name in select_parameters(model, None)}
@@ -283,7 +284,10 @@ def fisher_rao_norm(
             gradient[own_class] = 0
             gradient[own_class] = -gradient.sum(1)  # exact also where p_y − 1 rounds to 0
             along.append((gradient * jacobian.times(weights)).sum(1))
-    return math.sqrt(float(torch.cat(along).square().mean()))
+    mean = float(torch.cat(along).square().mean())
+    if not math.isfinite(mean):
+        raise ValueError("fisher_rao_norm: the mean square over samples is not finite.")
+    return math.sqrt(mean)
 
 
 def _refuse_several_axes(model: nn.Module, sample: Samples, output: OutputChoice | None) -> None:
@@ -310,7 +314,7 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)
         2.0
     """
-    check_kind("q", q, Real | torch.Tensor, "a number from 0 to 1")
+    q = _number("q", q, "a number from 0 to 1")
     if not 0 <= q <= 1:
         raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
     f = real_tensor("outputs", outputs).detach().double()
@@ -320,6 +324,13 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values
     return float((own - others).quantile(q))
+
+
+def _number(key: str, value: float | torch.Tensor, allowed: str) -> float:
+    check_kind(key, value, Real | torch.Tensor, allowed)
+    if isinstance(value, torch.Tensor) and value.numel() != 1:
+        raise ValueError(f"{key}: {value.numel()} numbers; give {allowed}.")
+    return float(value)
 
 
 def _two_layers(
@@ -332,6 +343,11 @@ def _two_layers(
         )
     _changes(weights, initial)
     u, v = ends
+    if v.shape[1] != len(u):
+        raise ValueError(
+            f"{measure}: the second layer takes {v.shape[1]} inputs, and the first has {len(u)} "
+            "units."
+        )
     return u, v, _finite("initial", initial)[0]
 
 

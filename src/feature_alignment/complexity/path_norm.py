@@ -78,13 +78,12 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     with torch.no_grad():
         for parameter in squared.parameters():
             parameter.square_()
-    first = next(squared.parameters(), None)
-    if first is None:
-        raise ValueError("model: it has no parameters; give a network with weights.")
     moving = [p.requires_grad_() for p in squared.parameters() if p.is_floating_point()]
+    if not moving or any(parameter.is_complex() for parameter in squared.parameters()):
+        raise ValueError("model: its parameters are none, or complex; give a network with weights.")
     with torch.enable_grad(), undisturbed(squared):
         try:
-            ones = torch.ones(1, *input_shape).to(first).requires_grad_()
+            ones = torch.ones(1, *input_shape).to(moving[0]).requires_grad_()
             outputs = squared(ones)
         except (RuntimeError, TypeError) as error:
             raise ValueError(

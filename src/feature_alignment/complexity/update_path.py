@@ -157,7 +157,8 @@ class PathProbe:
     For the whole network: `path_length`, Σ_t ‖δw_t‖, and `path_complexity`, Σ_t ‖δw_t‖ √(Tr K) with
     the uncentred kernel at the measured step before update t, so that C is exact if every step is
     measured, else an estimate. It has to be told of every update, by `after_update`, as `Monitor`
-    does; updates that are not told count as one straight line, which is reported once.
+    does; updates that are not told count as one straight line, which is reported once. The first
+    report counts as one update, whatever its step.
 
     Source: Baratin et al. 2021, eq. 18.
 
