@@ -248,3 +248,17 @@ def test_a_trace_is_a_number(value):
         ValueError, match=r"trace: it returned: a .*; give a function that returns a"
     ):
         UpdatePath(nn.Linear(2, 1), lambda model: value)
+
+
+def test_a_gap_is_told_after_a_restart_and_only_once():
+    layer = nn.Linear(1, 1, bias=False)
+    probe = PathProbe(layer, torch.ones(1, 1))
+    probe.after_update(1, layer)
+    probe.after_update(5, layer)
+    state = probe.state_dict()  # saved before the gap is told
+    again = PathProbe(layer, torch.ones(1, 1))
+    again.load_state_dict(state)
+    assert len(again(5, layer).problems) == 1
+    third = PathProbe(layer, torch.ones(1, 1))
+    third.load_state_dict(again.state_dict())
+    assert not third(6, layer).problems

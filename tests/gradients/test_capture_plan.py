@@ -1082,3 +1082,9 @@ def test_a_plan_does_not_let_samples_depend_on_each_other():
     for call in (tangent_kernel, tangent_trace):
         with pytest.raises(ValueError, match="BatchNorm1d"):
             call(model, X, plan=plan)
+
+
+def test_outputs_some_of_which_change_with_parameters_that_no_gradient_reaches():
+    partly = Toy(lambda m, x: torch.cat([x[:, :1], m.layer(x).detach()], 1), layer=linear())
+    with pytest.raises(ValueError, match="no gradient of the outputs reaches the parameters"):
+        plan_capture(partly, X)

@@ -382,3 +382,9 @@ def test_the_papers_own_number_reproduces_the_paper_and_a_far_one_does_not(numbe
 def test_where_the_paper_states_a_bound_that_bound_decides(bound):
     decides = bound.criterion.low if bound.criterion.comparator == "above" else bound.criterion.high
     assert decides == bound.paper_value
+
+
+def test_where_partly_lies_within_reproduced_it_ends_with_it():
+    found = verdict(NEAR, [0.9, 1.5, 1.4], paper_value=1.0, single_network=True)
+    assert found.outcome == "reproduced"  # within two standard errors, 0.74
+    assert "within one standard error" not in found.reason  # 1.267 is beside 25 %, 1.25

@@ -158,8 +158,8 @@ MISTAKES = {
         "criterion.low: near does not use it",
     ),
     "low not below high": (
-        changed(criterion={"comparator": "between", "low": 2, "high": 1, "why": "x"}),
-        "criterion.low: found 2, which is not below high, 1",
+        changed(criterion={"comparator": "between", "low": 1, "high": 1, "why": "x"}),
+        "criterion.low: found 1, which is not below high, 1",
     ),
     "each of a number": (
         changed(criterion={**NEAR, "each": True}),

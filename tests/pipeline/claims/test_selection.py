@@ -242,7 +242,8 @@ def test_remarks_are_those_of_the_rows_that_are_read(table):
 
 
 def test_of_a_list_that_is_an_order_the_first_that_is_there_is_read(table):
-    chosen = claim(select={**LAST, "metric": ["missing", "other", "number"]}, first=["metric"])
+    order = ["missing", "other", "number"]
+    chosen = claim(select={"step": 10, "layer": "all", "metric": order}, first=["metric"])
     assert claim_values(chosen, table).tolist() == [10.1, 110.1, 210.1]
     # What is there is what the whole table has: no other value stands in for missing rows.
     rows = table[(table["metric"] == "number") | (table["step"] == 0)]
@@ -270,3 +271,17 @@ def test_a_network_that_diverged_is_marked_for_every_split():
     both = pd.concat(map(pd.DataFrame, (table, mark)))
     chosen = claim(over="draw", select={"metric": "number", "split": "test"})
     assert len(claim_values(chosen, both)) == 3
+
+
+def test_a_network_that_diverged_on_the_other_side_is_marked():
+    rows = [
+        {"seed": s, "point": p, "layer": k, "metric": "number", "value": v + k}
+        for s in (0, 1)
+        for p, v in (("a", 5.0), ("b", 2.0))
+        for k in (0, 1)
+        if (s, p, k) != (1, "b", 1)
+    ]
+    mark = {"seed": 1, "point": "b", "layer": 0, "metric": "diverged_after", "value": 2.0}
+    select = {"select": {"metric": "number", "point": "a"}, "relative_to": {"point": "b"}}
+    chosen = claim(over="layer", criterion=EACH, combine="difference", **select)
+    assert claim_values(chosen, pd.DataFrame([*rows, mark])).tolist() == [3, 3, 3]

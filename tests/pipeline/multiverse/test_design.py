@@ -165,3 +165,7 @@ def test_what_cannot_be_run_is_one_sentence(config, changes, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
         universes(GROUP, group, config)
     assert "\n" not in str(caught.value)
+
+
+def test_no_universe_is_lost_to_equal_rows():
+    assert len(design([3, 3, 2, 2], 16, (0, 0, 0, 0))) == 16

@@ -59,3 +59,13 @@ def test_a_setting_of_which_one_value_is_left_has_no_difference():
 def test_one_value_among_zeros_is_drawn_where_it_is():
     values = pd.Series([0.0] * 19 + [0.4])
     assert draw._without_outliers(values).max() == 0.4
+
+
+def test_settings_stand_below_the_values_that_they_produced_and_the_default_is_ringed():
+    rows = {"claim": claim().id, "universe": [0, 1, 2, 3], "status": "counted", "holds": 1}
+    ours, levels = [0.3, 0.1, 0.4, 0.2], ["1", "2", "1", "1"]
+    judged = pd.DataFrame({**rows, "ours": ours, "toy.size": levels})
+    above, below = draw_curves(judged, ["toy.size"], [claim()]).axes[:2]
+    assert above.collections[1].get_offsets()[:, 0].tolist() == [2]  # 0.3 is the third
+    places = [marks.get_offsets()[:, 0].tolist() for marks in below.collections]
+    assert places == [[1, 2, 3], [0]]

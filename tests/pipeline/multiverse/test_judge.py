@@ -263,3 +263,13 @@ def test_many_settings_are_no_advantage():
     assert alone["setting"] == among["setting"] == "a"
     assert alone["difference"] == among["difference"] == 0.5
     assert among["p_value"] > 1.5 * alone["p_value"]
+
+
+def test_a_default_that_does_not_count_neither_holds_nor_not():
+    row = summed(lambda levels: 1 - float(levels["d"]) + own(levels), failed=(0,))
+    assert np.isnan(row["default_holds"])
+
+
+def test_the_p_value_counts_what_is_observed():
+    row = summed(lambda levels: float(levels["b"]) + own(levels))
+    assert 1000 * row["p_value"] == pytest.approx(round(1000 * row["p_value"]))  # (1 + k)/(1 + 999)

@@ -1,6 +1,7 @@
 """Files of a group of universes: also where none of them counts."""
 
 import json
+import zipfile
 
 import pandas as pd
 import pytest
@@ -113,3 +114,12 @@ def test_what_is_the_presets_own_is_counted(made, tmp_path):
     assert "robust: 1" in page
     assert "changed" not in page
     assert len(_robustness(tmp_path / "claims")) == 1
+
+
+def test_universes_are_read_in_the_order_of_their_numbers(tmp_path):
+    with zipfile.ZipFile(tmp_path / "block.zip", "w") as archive:
+        for number in (10, 9, 8):
+            told = {"number": number, "levels": {}, "figures": {}, "failed": {}}
+            archive.writestr(f"{number}/universe.json", json.dumps(told))
+    found = list(make.read_blocks([tmp_path / "block.zip"]))
+    assert [universe.number for universe in found] == [8, 9, 10]

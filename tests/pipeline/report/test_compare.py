@@ -131,3 +131,13 @@ def test_a_picture_that_was_changed_is_told(two_results, compared):
     record.write_text(json.dumps(told))
     with pytest.raises(UserError, match=r"fig1\.png: has been changed since"):
         compared("other")
+
+
+def test_threads_and_device_are_settings(two_results, compared):
+    file = two_results / "results/other/runs/somebody2020_training/default/provenance.json"
+    record = json.loads(file.read_text())
+    record["spec"] |= {"threads": 7, "device": "cuda"}
+    file.write_text(json.dumps(record))
+    found = compare.different_settings("mine", "other", ["somebody2020_fig1"])
+    told = [row[0].partition(": ")[2] for row in found]
+    assert {"threads", "device"} <= set(told)

@@ -11,7 +11,7 @@ import toy_report
 from feature_alignment.pipeline.claims.evaluate import evaluate_all
 from feature_alignment.pipeline.claims.ledger import Criterion
 from feature_alignment.pipeline.report.deviations import Section
-from feature_alignment.pipeline.report.page import render_report
+from feature_alignment.pipeline.report.page import _cost, render_report
 from toy_report import LEDGER, RUN, Page, claim, source
 
 
@@ -263,3 +263,14 @@ def test_deviations_stand_at_their_first_figure_and_are_linked_from_the_others(r
     assert first < text.index("<p>Both.</p>") < second < text.index("<p>All.</p>")
     assert 'href="#second2021-Figures-1-and-2%3A-noise"' in text[second:]
     assert 'id="second2021-Figures-1-and-2:-noise"' in text
+
+
+def test_the_cost_is_the_sum_of_times_and_the_largest_memory():
+    def run(gib, gpu):
+        about = {"seconds_by_part": {"training": 3.0, "measuring": 1.0}, "wall_seconds": 4.0}
+        memory = {"peak_memory_mib": 1024 * gib, "peak_gpu_memory_mib": gpu and 1024 * gpu}
+        return about | memory | {"machine": {"device": "cpu"}}
+
+    found = _cost([run(2, 5), run(3, 4), run(1, None)])
+    assert (found["memory"], found["gpu_memory"]) == ("3.0 GiB", "5.0 GiB")
+    assert (found["time"], found["measuring"]) == ("12.0 s", "25 %")
