@@ -531,3 +531,9 @@ def test_a_checkpoint_with_one_of_two_tied_weights_is_read(tmp_path):
     save_model(trained, str(tmp_path / "step1.safetensors"))
     load_parameters(model, tmp_path / "step1.safetensors")
     assert torch.equal(model["last"].weight, trained["first"].weight)
+
+
+def test_the_version_of_a_file_is_no_step(tmp_path):
+    for name in ("model-12-v1.ckpt", "model-13.ckpt"):
+        (tmp_path / name).touch()
+    assert sorted(find_checkpoints(str(tmp_path / "*"))) == [12, 13]

@@ -1,5 +1,6 @@
 import copy
 import functools
+import json
 import operator
 import pickle
 import random
@@ -18,7 +19,9 @@ import feature_alignment as fa
 from emulated_gpu import GPU
 from feature_alignment.errors import UserError
 from feature_alignment.instrument import MEASURES
+from feature_alignment.instrument.arguments import labels_of_outputs
 from feature_alignment.instrument.pictures import draw_record
+from feature_alignment.instrument.subject import loss_of
 from feature_alignment.training.errors import GradientsNotFiniteError
 from feature_alignment.training.probes import COLUMNS, Measurement, Recorder, Row
 from toys import Toy
@@ -1283,3 +1286,31 @@ def test_a_record_is_saved_in_a_folder(data, tmp_path):
         monitor.save(tmp_path / "file" / "record")
     with pytest.raises(ValueError, match="folder: a NoneType; give the path of a folder"):
         monitor.save(None)
+
+
+def test_a_record_of_tokens_is_not_resumed_in_another_precision():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(4, 3), nn.Flatten(), nn.Linear(6, 1))
+    x = torch.tensor([[0, 1], [2, 3], [1, 2]])
+    state = fa.Monitor(model, x, measure="kernel", dtype=torch.float32).state_dict()
+    with pytest.raises(UserError, match="of another `output`, `only`, `dtype`"):
+        fa.Monitor(model, x, measure="kernel", dtype=torch.float64, state=state)
+
+
+def test_a_class_number_beyond_the_outputs_is_told():
+    with pytest.raises(UserError, match="class numbers from 0 to 3; give those of the 3 outputs"):
+        labels_of_outputs(torch.tensor([[0, 3]]), torch.Size([1, 2, 3]))
+
+
+def test_a_warning_that_a_loss_raises_is_its_own():
+    def loss(f, y):
+        raise UserWarning("mine")
+
+    with pytest.raises(UserWarning, match="mine"):
+        loss_of(loss, torch.ones(2, 1), torch.ones(2, 1))
+
+
+def test_the_record_tells_how_many_parameters(tmp_path):
+    fa.Monitor(nn.Linear(2, 3), torch.ones(4, 2), measure="kernel").save(tmp_path)
+    about = json.loads((tmp_path / "about.json").read_text())
+    assert (about["parameters"], about["samples"]) == (9, 4)

@@ -86,3 +86,7 @@ def test_durations_carry_over(seconds, text):
 
 def test_memory_changes_unit_at_a_gibibyte():
     assert (memory_text(1023), memory_text(1024)) == ("1023 MiB", "1.0 GiB")
+
+
+def test_a_bound_that_is_equal_needs_no_digits():
+    assert number_text(1.0026, 3, 1.0026, 1.0) == "1.003"
