@@ -151,6 +151,10 @@ def test_shapes_are_kept():
         (lambda: effective_penalty(lambda v: v - 2), "the penalty is -1.0 at 1; it must be 0"),
         (lambda: joint_penalty(SQUARE, np.cosh), r"the penalty is 1.5\d* at 1"),
         (lambda: joint_penalty(np.cosh, SQUARE), r"the penalty is 1.5\d* at 1"),
+        (
+            lambda: effective_penalty(lambda v: np.where(v > 1, np.nan, 0 * v)),
+            "the penalty is not a number somewhere above 1",
+        ),
         (lambda: effective_penalty(lambda v: 1 - v), "the penalty decreases somewhere"),
         (
             lambda: effective_penalty(lambda v: 1 - 1 / v**3)(np.array([4.0])),

@@ -211,6 +211,11 @@ def test_a_parameter_of_another_shape_has_no_path():
         path.add(model)
     with pytest.raises(ValueError, match=r"'1.weight' has the shape \(1, 2\), and had \(2, 1\)"):
         UpdatePath(model, lambda model: 1.0).load_state_dict(state)
+    path = UpdatePath(model[1], lambda model: 1.0)
+    path.length = 5.0
+    with pytest.raises(ValueError, match="state: of a path of 3 parameters; the model has 1"):
+        path.load_state_dict(state)
+    assert path.length == 5
 
 
 @pytest.mark.parametrize("state", [{}, None, {"length": 1.0}])

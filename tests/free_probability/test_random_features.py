@@ -36,7 +36,9 @@ def test_a_sparse_readout_is_a_narrower_network():
     assert sparse == limiting_moments(c / p, [1, 1, 1, 1])
 
 
-@pytest.mark.parametrize("ratio", [0, -1.0, float("nan"), np.array(-1), torch.tensor(-1.0)])
+@pytest.mark.parametrize(
+    "ratio", [0, -1.0, float("nan"), float("inf"), np.array(-1), torch.tensor(-1.0)]
+)
 def test_ratio_must_be_positive(ratio):
     with pytest.raises(UserError, match=r"ratio d/k: found .*; it must be positive"):
         limiting_moments(ratio, [1])

@@ -197,6 +197,8 @@ def test_matrices_that_cannot_be_multiplied_are_refused(b):
     if b.shape != (3, 3):
         with pytest.raises(ValueError, match=r"^matrices: of shapes \[.*\]; all must be \(d, d\)"):
             matrix_trace({"B": b})
+    with pytest.raises(ValueError, match="with one d above 0"):
+        matrix_trace({"A": torch.ones(0, 0)})
 
 
 def test_letters_without_a_family_and_with_two():

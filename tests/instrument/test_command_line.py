@@ -68,6 +68,13 @@ class Pair(nn.Sequential):
 def pair():
     return Pair(*build())
 
+class Picky(nn.Sequential):
+    def forward(self, x):
+        raise IndexError("no row 7")
+
+def picky():
+    return Picky(*build())
+
 class Shifted(nn.Sequential):
     def forward(self, x, shift):
         return super().forward(x + shift)
@@ -243,6 +250,8 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"pattern": "~nobody-of-this-name/*.pt"}, "--checkpoints: '~nobody.*is not a pattern of"),
         ({"pattern": ""}, "--checkpoints: '' is not a pattern of files"),
         ({"pattern": "/"}, "--checkpoints: '/' is not a pattern of files"),
+        ({"pattern": "**"}, "--checkpoints: .* ends in none of"),
+        ({"model": "picky"}, r"--model: it raised IndexError no row 7$"),
         pytest.param(
             {"pattern": "ckpt/**.pt"},
             r"--checkpoints: 'ckpt/\*\*.pt' is not a pattern of files",
@@ -515,9 +524,12 @@ def test_only_the_beginning_of_a_name_is_a_wrappers(tmp_path):
     assert torch.equal(model["submodule"].weight, inner["submodule"].weight)
 
 
-def test_thousands_by_a_letter_are_refused(tmp_path):
-    (tmp_path / "ckpt_2k.pt").touch()
-    with pytest.raises(UserError, match=r"2k is not a step in digits; name it as step1000\.pt"):
+@pytest.mark.parametrize("letter", "kKmM")
+def test_thousands_by_a_letter_are_refused(tmp_path, letter):
+    (tmp_path / f"ckpt_2{letter}.pt").touch()
+    with pytest.raises(
+        UserError, match=rf"2{letter} is not a step in digits; name it as step1000\.pt"
+    ):
         find_checkpoints(str(tmp_path / "*.pt"))
 
 

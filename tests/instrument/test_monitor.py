@@ -1279,6 +1279,21 @@ def test_what_is_measured_is_named_or_a_probe(data):
         fa.Monitor(network(), *data, measure=["kernel", 3])
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(KeyError("b"), "raised KeyError 'b'"), (AssertionError(), "raised AssertionError")],
+)
+def test_a_failure_that_says_little_is_told_with_its_probe(data, error, told):
+    def mine(step, model):
+        if step:
+            raise error
+        return Measurement()
+
+    monitor = fa.Monitor(network(), *data, measure=mine)
+    monitor.step()
+    assert monitor.problems == [(1, f"mine {told}")]
+
+
 def test_a_record_is_saved_in_a_folder(data, tmp_path):
     monitor = fa.Monitor(network(), *data, measure=("kernel",))
     (tmp_path / "file").touch()

@@ -247,3 +247,10 @@ def test_outputs_that_are_not_finite_at_the_end_are_refused(factor):
 def test_a_change_that_is_not_finite_has_no_label_kernel(entry):
     with pytest.raises(ValueError, match="change: it has entries that are not finite"):
         label_kernel(torch.tensor([[1.0], [entry]]))
+
+
+def test_both_ends_must_be_given():
+    model, own = mlp(0), copy_parameters(mlp(0))
+    for start, end, named in ((None, own, "start"), (own, None, "end")):
+        with pytest.raises(ValueError, match=f"{named}: a NoneType; give parameters by name"):
+            adapted_kernel(model, start, end, X)

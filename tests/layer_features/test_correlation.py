@@ -44,6 +44,11 @@ def test_what_is_not_finite_is_refused(name):
         feature_pair(weight, covariance)
 
 
+def test_a_covariance_of_another_layer_is_refused():
+    with pytest.raises(ValueError, match=r"^covariance: of shape \(3, 3\); give \(5, 5\)"):
+        feature_pair(draw(5, 4, 0)[0], draw(3, 4, 0)[1])
+
+
 def test_tiny_float32_changes_do_not_underflow():
     weight, covariance = draw(5, 4, 0)
     tiny = feature_pair((1e-25 * weight).float(), covariance.float()).correlation()

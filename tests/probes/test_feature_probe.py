@@ -237,3 +237,10 @@ def test_options_of_a_measurement_are_checked_with_centred_tangents_too(x):
     model = network()
     with pytest.raises(ValueError, match="chunk_size"):
         FeatureProbe(model, x, centre_tangents=True, chunk_size=0)(1, trained(model))
+
+
+def test_a_layer_called_as_the_whole_network_is_refused(x):
+    model = nn.Sequential()
+    model.add_module("all", nn.Linear(4, 1).double())
+    with pytest.raises(ValueError, match="layer 'all': this name is reserved"):
+        FeatureProbe(model, x)(0, model)

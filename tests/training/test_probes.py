@@ -70,3 +70,9 @@ def test_recording_the_same_quantity_twice_is_refused():
     recorder.record(2, Measurement(arrays={"modes": np.ones(2)}))
     with pytest.raises(ValueError, match="array 'modes' was recorded twice at step 2"):
         recorder.record(2, Measurement(arrays={"modes": np.ones(2)}))
+
+
+@pytest.mark.parametrize("row", [Row(3, "train", "a", 1.0), Row("all", None, "a", 1.0)])
+def test_names_that_are_no_text_are_refused(row):
+    with pytest.raises(TypeError, match="at step 4; name each of the three by a text"):
+        Recorder().record(4, Measurement([row]))

@@ -254,6 +254,8 @@ def _heights(omega: Penalty) -> np.ndarray:
     _check_zero_at_one(omega)
     with np.errstate(over="ignore"):
         heights = omega(_POWERS)
+    if np.isnan(heights).any():
+        raise ValueError("the penalty is not a number somewhere above 1; it must increase.")
     if (heights[1:] < heights[:-1]).any():
         raise ValueError("the penalty decreases somewhere above 1; it must increase.")
     return heights

@@ -125,9 +125,14 @@ class UpdatePath:
             ValueError: if it is something else, or of a model of other shapes.
         """
         _check_state(self, state)
+        if len(state["parameters"]) != len(self._parameters):
+            raise ValueError(
+                f"state: of a path of {len(state['parameters'])} parameters; the model has "
+                f"{len(self._parameters)}."
+            )
+        self._check_shapes(state["parameters"])
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
-        self._check_shapes(state["parameters"])
         pairs = zip(state["parameters"], self._parameters, strict=True)
         self._parameters = [saved.to(old.device) for saved, old in pairs]
 

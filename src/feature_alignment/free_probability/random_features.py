@@ -34,15 +34,16 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        UserError: if the ratio c is a number (it may be a symbol) and not positive, or the moments
-            are numbers that no a has by their ratios E[a²], E[a⁴]/E[a²], …, which must not fall.
+        UserError: if the ratio c is a number (it may be a symbol) and not positive and finite, or
+            the moments are numbers that no a has by their ratios E[a²], E[a⁴]/E[a²], …, which must
+            not fall.
 
     Example:
         >>> limiting_moments(1, gaussian_even_moments(4))
         [1, 4, 25, 202]
     """
-    if isinstance(ratio, _NUMBER) and not float(ratio) > 0:
-        raise UserError(f"ratio d/k: found {ratio}; it must be positive.")
+    if isinstance(ratio, _NUMBER) and not 0 < float(ratio) < inf:
+        raise UserError(f"ratio d/k: found {ratio}; it must be positive and finite.")
     if all(isinstance(moment, _NUMBER) for moment in even_moments):
         positive = all(0 < moment < inf for moment in even_moments)
         ratios = [b / a for a, b in pairwise([1, *even_moments])] if positive else []

@@ -134,8 +134,8 @@ def matrix_trace(matrices: Mapping[str, Matrix]) -> Trace:
     """
     matrices = {name: real_tensor(f"matrices: {name!r}", m) for name, m in matrices.items()}
     shapes = sorted({tuple(matrix.shape) for matrix in matrices.values()})
-    if len(shapes) > 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
-        raise ValueError(f"matrices: of shapes {shapes}; all must be (d, d) with one d.")
+    if len(shapes) > 1 or any(len(s) != 2 or s[0] != s[1] or s[0] == 0 for s in shapes):
+        raise ValueError(f"matrices: of shapes {shapes}; all must be (d, d) with one d above 0.")
 
     @cache
     def product(word: str) -> torch.Tensor:

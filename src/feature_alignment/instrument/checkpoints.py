@@ -201,13 +201,13 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             f"{pattern!r} is not a pattern of files; give one as 'ckpt/*.pt'."
         ) from error
     for file in files:
-        if file.name[0] == "." or (file.name == STATE and (file.parent / METRICS).exists()):
+        if file.name[:1] in {"", "."} or (file.name == STATE and (file.parent / METRICS).exists()):
             continue  # left by a process that was killed while it wrote; a record's own
         if file.suffix not in SUFFIXES:
             raise UserError(f"{file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern.")
         name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d+\.\d+|(?<=[=_-])\.\d+", "", file.stem)
         name = re.sub(r"(?<=\d),(?=\d{3})", "", name)
-        if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
+        if short := re.search(r"\d+[kKmM](?![a-zA-Z])", name):
             raise UserError(f"{file}: {short[0]} is not a step in digits; name it as step1000.pt.")
         patterns = [rf"{word}s?\D?(\d+)" for word in _COUNTS]  # step100, Steps_100
         patterns += [rf"(\d+)\D?{word}s?(?![a-z])" for word in _COUNTS]  # 100steps

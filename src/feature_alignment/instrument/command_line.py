@@ -59,6 +59,8 @@ def _measure(options: argparse.Namespace) -> None:
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
         # Raised by the engine, or by the model itself, if something does not fit.
         raise UserError(str(error)) from error
+    except (LookupError, AssertionError) as error:  # whose messages alone say little
+        raise UserError(f"--model: it raised {type(error).__name__} {error}".rstrip()) from error
     print(options.out / METRICS)
 
 

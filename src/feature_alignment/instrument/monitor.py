@@ -276,7 +276,11 @@ class Monitor:
                     hint = "measure='kernel' needs none"
                     raise ValueError(f"{str(error).rstrip('.')}; {hint}.") from error
                 raise
-            self.note(step, str(error))
+            told = str(error)
+            if not told or not isinstance(error, (ValueError, TypeError, RuntimeError)):
+                name = getattr(part, "__name__", type(part).__name__)
+                told = f"{name} raised {type(error).__name__} {told}".rstrip()
+            self.note(step, told)
 
     def note(self, step: int, *problems: str) -> None:
         """Record what cannot be measured at a step."""

@@ -33,7 +33,7 @@ class LabelAlignmentForm(StrEnum):
             nothing for balanced classes, by about 1 % on random batches of 100 from ten equally
             frequent ones, and by half with two at 15 and 85 %.
         EQUATION_7_RAW: Yᵀ CKC Y / (‖CKC‖_F ‖CY‖²), eq. 7 on the kernel of raw features: one
-            mean for all classes. It is mostly lower than the others, down to an eighth of them.
+            mean for all classes. It is mostly lower than RELEASED and EQUATION_7, but not always.
         UNCENTRED: Yᵀ K Y / (‖K‖_F ‖Y‖²), Figure 12 with the label kernel of its caption, YYᵀ.
         UNCENTRED_KERNEL: Y_cᵀ K Y_c / (‖K‖_F ‖Y_c‖²), Figure 12 with the labels of Figure 11, whose
             caption has YYᵀ, too.

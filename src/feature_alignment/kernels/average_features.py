@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from feature_alignment.arrays import Matrix, real_tensor
-from feature_alignment.errors import check_whole
+from feature_alignment.errors import check_kind, check_whole
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -71,6 +71,8 @@ def average_tangent_features(
         tensor([[3., 4.]])
     """
     check_whole("points", points, 2)  # the path's two ends
+    for key, values in (("start", start), ("end", end)):
+        check_kind(key, values, Mapping, "parameters by name, as from `copy_parameters`")
     samples = as_samples(x, inputs, input_like(model))
     plan = plan_capture(model, samples, start, output=output, only=only)
     first, last = (evaluation_point(model, values) for values in (start, end))

@@ -46,7 +46,7 @@ def symmetric_gram(kernel: Matrix, tolerance: float) -> np.ndarray:
     """
     gram = real_array("kernel", kernel)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
-        raise ValueError(f"kernel of shape {gram.shape}; it must be square.")
+        raise ValueError(f"kernel of shape {gram.shape}; it must be square, with an entry.")
     if not np.isfinite(gram).all():
         raise ValueError("the kernel holds values that are not finite.")
     if np.abs(gram - gram.T).max() > tolerance * np.abs(gram).max():

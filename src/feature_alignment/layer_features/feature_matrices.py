@@ -168,7 +168,7 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
 
     Raises:
         ValueError: if W or K is no matrix or has an entry that is not finite or complex, or W has
-            none.
+            none, or K is not (k, k).
     """
     weight = real_tensor("weight", weight).detach().double()
     covariance = real_tensor("covariance", covariance).detach().double()
@@ -182,6 +182,8 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     k, d = weight.shape
     if not k * d:
         raise ValueError(f"weight: of shape {(k, d)}; NFM and AGOP need entries.")
+    if covariance.shape != (k, k):
+        raise ValueError(f"covariance: of shape {tuple(covariance.shape)}; give {(k, k)}.")
     if d < k:
         nfm = weight.T @ weight
         agop = weight.T @ covariance @ weight

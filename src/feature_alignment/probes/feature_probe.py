@@ -18,7 +18,7 @@ from feature_alignment.layer_features.layer_matrices import FeatureMatrices
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
-from feature_alignment.training.probes import Measurement, Row
+from feature_alignment.training.probes import Measurement, Row, refuse_reserved
 
 
 class FeatureProbe:
@@ -103,6 +103,7 @@ class FeatureProbe:
         Raises:
             TrainingDivergedError: if a layer's weights are zero, or no gradient reaches it, unless
                 `partial`.
+            ValueError: if a layer is called as the whole network is.
         """
         initial = self._initial_tangents
         if initial is None:
@@ -120,6 +121,7 @@ class FeatureProbe:
                 )
                 for name, now in preactivation_gradients(model, self._x, self._layers).items()
             }
+        refuse_reserved(matrices)
         measurement = Measurement()
         for position, (name, layer) in enumerate(matrices.items()):
             values = layer.correlations() if layer.covariance.any() else {}

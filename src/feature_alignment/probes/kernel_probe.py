@@ -27,7 +27,7 @@ from feature_alignment.kernels.spectrum import effective_rank, trace_ratio
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.training.errors import TrainingDivergedError
-from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row, refuse_reserved
 
 log = logging.getLogger(__name__)
 
@@ -131,11 +131,7 @@ class TangentKernelProbe:
         problems: list[str] = []
         for split, batch in self._batches.items():
             kernel = self._kernel(model, split, batch.x)
-            if WHOLE_NETWORK in kernel.layers and self._layers:
-                raise ValueError(
-                    f"layer {WHOLE_NETWORK!r}: this name is reserved for the whole network; "
-                    "rename it."
-                )
+            refuse_reserved(kernel.layers if self._layers else ())
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
             first = self._initial.get(split, grams[WHOLE_NETWORK])
             if self._change and first.shape != grams[WHOLE_NETWORK].shape:

@@ -1,7 +1,7 @@
 """Probes, which measure a model at a step, and the record of all measurements."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,19 @@ WHOLE_NETWORK = "all"
 """Value of the `layer` column for quantities that belong to no single layer."""
 OWN = "(model)"
 """Value of the `layer` column for parameters of the model itself, outside of its modules."""
+
+
+def refuse_reserved(layers: Iterable[str]) -> None:
+    """Refuse layers that are called as the whole network is.
+
+    Raises:
+        ValueError: if one is.
+    """
+    if WHOLE_NETWORK in layers:
+        raise ValueError(
+            f"layer {WHOLE_NETWORK!r}: this name is reserved for the whole network; rename it."
+        )
+
 
 COLUMNS = ["step", "layer", "split", "metric", "value"]
 
@@ -59,11 +72,13 @@ class Recorder:
 
         Raises:
             MetricNotFiniteError: if a value or an array contains NaN or infinity.
-            TypeError: if a value is no number.
+            TypeError: if a value is no number, or a name no text.
             ValueError: if the same quantity was already recorded for this step.
         """
         for layer, split, metric, value in measurement.rows:
             told = f"metric {metric!r} of layer {layer!r} on {split!r}"
+            if not all(isinstance(name, str) for name in (layer, split, metric)):
+                raise TypeError(f"{told} at step {step}; name each of the three by a text.")
             try:
                 finite = math.isfinite(value)
             except (TypeError, ValueError, RuntimeError) as error:
