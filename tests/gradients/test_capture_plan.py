@@ -1088,3 +1088,28 @@ def test_outputs_some_of_which_change_with_parameters_that_no_gradient_reaches()
     partly = Toy(lambda m, x: torch.cat([x[:, :1], m.layer(x).detach()], 1), layer=linear())
     with pytest.raises(ValueError, match="no gradient of the outputs reaches the parameters"):
         plan_capture(partly, X)
+
+
+def test_factors_are_held_in_the_largest_precision():
+    def mixed(dtype):
+        layers = {"first": linear(3, 3).to(dtype), "second": linear(3, 2)}
+        return Toy(lambda m, x: m.second(m.first(x.to(dtype)).double()), **layers)
+
+    x = torch.ones(3, 3).double()
+    held = [plan_capture(mixed(dtype), x).held_bytes for dtype in (torch.float32, torch.float64)]
+    assert held[0] == held[1] > 0
+
+
+def test_generic_gradients_are_taken_in_chunks_for_all_outputs(monkeypatch):
+    chunks, whole = [], capture_plan.batched_gradients
+
+    def told(*given):
+        chunks.append(given[-1])
+        return whole(*given)
+
+    x = torch.rand(6, 4).double()
+    own = Toy(lambda m, x: torch.hypot(x[:, :, None], m.layer.weight).sum(1), layer=linear(2, 4))
+    plan = plan_capture(own, x)
+    monkeypatch.setattr(capture_plan, "batched_gradients", told)
+    capture_gradients(plan, as_samples(x), 4 * plan.passing_bytes * plan.outputs)
+    assert chunks == [4]
