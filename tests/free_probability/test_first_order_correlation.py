@@ -55,6 +55,14 @@ def test_the_scatter_of_a_mean_of_networks_is_taken_off():
     assert left < bias / 4
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_the_size_of_a_single_precision_kernel_does_not_matter(scale):
+    rng = {"generator": torch_stream(4, "tests/kernel")}
+    x, y = torch.randn(9, 4, **rng), torch.randn(9, **rng)
+    expected = velocity_correlation(x, y, x @ x.T)
+    assert velocity_correlation(x, y, scale * (x @ x.T)) == pytest.approx(expected, abs=1e-6)
+
+
 def test_zero_labels_inputs_or_kernels_have_no_correlation():
     x, y, kernel = torch.eye(2), torch.ones(2), torch.eye(2)
     for data in ((0 * x, y, kernel), (x, 0 * y, kernel), (x, y, 0 * kernel)):

@@ -8,7 +8,7 @@ The factor 4 from the derivative of the square is omitted, as in the paper; ρ d
 """
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import frexp, inf
 
 import torch
 
@@ -130,6 +130,7 @@ def velocity_correlation(
         raise ValueError(
             f"kernel: of shape {tuple(kernel.shape)} for {len(x)} samples; give (n, n)."
         )
+    kernel = _near_one(kernel)
     weighted = y[:, None] * x  # YX, (n, d)
     image = kernel @ weighted
     if square is None:  # 𝒦² need not be formed
@@ -141,7 +142,7 @@ def velocity_correlation(
                 f"square: of shape {tuple(square.shape)} for {len(x)} samples; give (n, n) or "
                 "(m, n, n)."
             )
-        agop = weighted.T @ square @ weighted
+        agop = weighted.T @ _near_one(square) @ weighted
     nfm = weighted.T @ image
     if agop.ndim == 3 and len(agop) < 2:
         raise ValueError(f"square: of {len(agop)} networks; give (n, n), or at least 2 networks'.")
@@ -152,3 +153,9 @@ def velocity_correlation(
     total, m = agop.sum(dim=0), len(agop)
     without_one = sum(cosine_similarity(nfm, total - one) for one in agop) / m
     return m * cosine_similarity(nfm, total) - (m - 1) * without_one
+
+
+def _near_one(matrix: torch.Tensor) -> torch.Tensor:
+    # A power of two, which changes no correlation, but lets no product of small entries underflow.
+    exponent = frexp(float(matrix.abs().max()))[1] if matrix.numel() else 0
+    return (matrix.double() * 2.0**-exponent).to(matrix.dtype)
