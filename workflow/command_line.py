@@ -113,8 +113,9 @@ def cramped(working: Path) -> Iterator[str]:
     for place in (working, *working.parents):
         if os.path.lexists(place) and not place.is_dir():
             yield f"-d {working}: {place} is no folder; name one, or what does not exist yet."
-    if working.is_dir() and not os.access(working, os.W_OK | os.X_OK):
-        yield f"{working.resolve()}: is not writable; work elsewhere, by -d <folder>."
+    top = next(place for place in (working, *working.parents) if place.exists())
+    if top.is_dir() and not os.access(top, os.W_OK | os.X_OK):
+        yield f"{top.resolve()}: is not writable; work elsewhere, by -d <folder>."
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
     caches = next(folder for folder in (home, *home.parents) if folder.exists())
     # If TMPDIR is full, Python uses another folder, but programs that Snakemake calls do not.

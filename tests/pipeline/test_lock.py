@@ -46,7 +46,9 @@ def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("os.open", refuse)  # whoever runs the tests may be allowed all
-    with pytest.raises(UserError, match=r"\.lock: is not writable; .* with -d <folder>"):
+    with pytest.raises(
+        UserError, match=r"\.lock: is not writable; .* with Snakemake by -d <folder>"
+    ):
         lock_result(tmp_path)
 
 

@@ -1,5 +1,6 @@
 """A result is what its job wrote, or one sentence says what is not and how to remake it."""
 
+import errno
 import json
 import os
 import shutil
@@ -113,6 +114,24 @@ def test_a_file_that_was_read_may_have_its_name_in_both_folders(result, tmp_path
         record = {"outputs": {file.name: sha256_of(file)}, "inputs": {file.name: read}}
         file.with_name("a.provenance.json").write_text(json.dumps(record))
     assert verify("mine") == 4
+
+
+def test_an_input_that_cannot_be_read_condemns_no_other_file(result, monkeypatch):
+    record = json.loads((result / "one" / "provenance.json").read_text())
+    record["inputs"] = {"runs/toy2030_thing/two/metrics.csv": "0" * 64}
+    (result / "one" / "provenance.json").write_text(json.dumps(record))
+
+    def hashed(file):
+        if file.parent.name == "two":
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return sha256_of(file)
+
+    monkeypatch.setattr("feature_alignment.pipeline.proof.sha256_of", hashed)
+    with pytest.raises(UserError) as caught:
+        verify("mine")
+    first, second = str(caught.value).splitlines()
+    assert first.endswith("two/metrics.csv: cannot be read (Permission denied); make it readable.")
+    assert "two/metrics.csv: cannot be read (Permission denied); to remake" in second
 
 
 def test_files_that_no_job_speaks_for_are_told(result):

@@ -361,6 +361,7 @@ def test_a_folder_without_room_is_told_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     working, temporary, caches = cramped(tmp_path)
     assert working == f"{tmp_path}: is not writable; work elsewhere, by -d <folder>."
+    assert working in cramped(tmp_path / "new" / "below")
     cure = "no file can be written there (No space left on device); make room, or name another"
     assert cure in temporary
     assert temporary.endswith("folder by TMPDIR.")

@@ -44,7 +44,7 @@ def check_writable(*folders: Path) -> None:
             if not os.access(place, os.W_OK | os.X_OK):
                 raise UserError(
                     f"{place}: is not writable; change its permissions or those of its disk, or"
-                    " make the result in another folder, with -d <folder>."
+                    " make the result in another folder, with Snakemake by -d <folder>."
                 )
 
 
@@ -69,7 +69,7 @@ def lock_result(folder: Path) -> int:
     except PermissionError:
         raise UserError(
             f"{file}: is not writable; change its permissions or its folder's, or make the "
-            "result in another folder, with -d <folder>."
+            "result in another folder, with Snakemake by -d <folder>."
         ) from None
     except OSError as error:
         if error.errno in DISK_FAULTS:

@@ -109,10 +109,13 @@ def verify(name: str) -> int:
     proven, hash_of = set(records), cache(sha256_of)  # several jobs read the same files
     for record in records:
         try:
-            found += [*faults(record, hash_of), *_others_since(record, folders, hash_of)]
             proven |= outputs_of(record).keys()
-        except (UserError, OSError) as error:
+            found += faults(record, hash_of)
+            found += _others_since(record, folders, hash_of)
+        except UserError as error:
             found.append(str(error))
+        except OSError as error:  # of an input
+            found.append(f"{error.filename}: cannot be read ({error.strerror}); make it readable.")
     found += [
         f"{file}: no provenance file lists it; remove it (rm -f {shlex.quote(str(file))}), or "
         "what made it, and start Snakemake again."
