@@ -826,6 +826,13 @@ def test_linear_systems_of_as_many_outputs_as_samples_are_right(n):
     assert_right(model, inputs(n))
 
 
+def test_linear_systems_that_batching_takes_for_those_of_vectors_are_right():
+    def solve_each(m, x):
+        return torch.stack([torch.linalg.solve(m.a, row[:, None]).sum((1, 2)) for row in x])
+
+    assert_right(Model(solve_each, a=nn.Parameter(2 * torch.eye(6)[None])), inputs())
+
+
 class Recomputing(torch.autograd.Function):
     """As reversible networks do: the backward pass runs one of its own."""
 
