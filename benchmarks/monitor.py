@@ -1,10 +1,11 @@
 """What monitoring a training costs: seconds of a measurement relative to those of an update.
 
-    python benchmarks/monitor.py        writes benchmarks/monitor.csv
+    python benchmarks/monitor.py [--output FILE]
 
 Run it on an idle machine. Times are CPU seconds on one thread, medians over repetitions.
 """
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -56,6 +57,10 @@ def seconds(function: Callable[[], object], repetitions: int = REPETITIONS) -> f
 
 def main() -> None:
     """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = Path(__file__).with_suffix(".csv")
+    parser.add_argument("--output", type=Path, default=default, help="the table, CSV")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for name, (model, x, y) in networks().items():
@@ -88,7 +93,7 @@ def main() -> None:
                 )
                 print(rows[-1], flush=True)
     table = pd.DataFrame(rows).assign(torch=torch.__version__, **made_with())
-    table.to_csv(Path(__file__).with_suffix(".csv"), index=False, float_format="%.4g")
+    table.to_csv(options.output, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":
