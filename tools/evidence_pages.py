@@ -99,8 +99,8 @@ def own_sizes(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     of_papers = verdicts[verdicts["kind"].isin(KINDS)]
     judged = (of_papers["preset"] == "paper").sum()
     return (
-        f"\nAt the papers' own sizes are {len(whole[0].about['figures'])} of the {len(figures)} "
-        f"figures and {judged} of the {len(of_papers)} claims, made in "
+        f"\n{len(whole[0].about['figures'])} of the {len(figures)} figures, with {judged} of the "
+        f"{len(of_papers)} claims, were made at the papers' own sizes, in "
         f"{whole[0].about['run_hours']:.1f} hours of a core "
         f"({', '.join(whole[0].about['devices'])}).\n"
     )
@@ -145,9 +145,10 @@ def weak(verdicts: pd.DataFrame) -> str:
     scale = scale.where(~from_one, np.minimum(scale, (1 - near["paper_value"]).abs()))
     far = ((near["ours"] - near["paper_value"]).abs() > NEAR * scale).sum()
     return (
-        f"\nOf {len(near)} numbers that are reproduced by being near (others keep a bound), {far} "
-        "are more than 10 % (of the number, or of its distance from 1) from the paper's, which are "
-        "single networks', but within two standard errors. "
+        f"\n{len(near)} numbers are reproduced because ours is near the paper's (others keep a "
+        f"bound). {far} of these differ by more than 10 % (of the number, or of its distance from "
+        "1); they count because the paper's is a single network's, within two standard errors of "
+        "ours. "
         f"{len(means)} verdicts are judged by a mean: {one} of them rest on one network, or on one "
         f"statistic of several networks, and in {close} more the deciding value is within one "
         "standard error of its bound, or of where *partly* ends (marked *close* in the list of all "
@@ -163,9 +164,9 @@ def by_quotation(verdicts: pd.DataFrame, quotes: Mapping[str, tuple[str, str]]) 
     every, none = (shares == 1).sum(), (shares == 0).sum()
     return (
         "\nA statement that can be read in several ways, or is about several networks, counts once "
-        f"for each. Taken together by the words quoted, {len(shares)} statements are decided: of "
-        f"{every} all decided claims are reproduced or hold, of {len(shares) - every - none} some, "
-        f"of {none} none.\n"
+        f"for each. If claims with the same quotation are taken together, {len(shares)} statements "
+        f"are decided: for {every} every decided claim is reproduced or holds, for "
+        f"{len(shares) - every - none} some do, for {none} none does.\n"
     )
 
 

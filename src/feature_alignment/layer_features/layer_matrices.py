@@ -22,7 +22,8 @@ class FeatureMatrices:
 
     A convolution is a linear layer on patches: its W is (k, channels · height · width) of the
     filter, and its matrices act on one patch. Query, key and value layers of attention act on
-    one token. `positions` is the number of patches or tokens of a sample, 1 for a linear layer.
+    one token; packed in one weight they are one layer, whose rows belong to one each.
+    `positions` is the number of patches or tokens of a sample, 1 for a linear layer.
 
     Source: Beaglehole et al. 2024, Section 2.1 (NFM, AGOP), eq. 3 and the note on patches and
     tokens below it, eq. 4 (centred).
