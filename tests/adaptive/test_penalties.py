@@ -155,6 +155,7 @@ def test_shapes_are_kept():
             lambda: effective_penalty(lambda v: np.where(v > 1, np.nan, 0 * v)),
             "the penalty is not a number somewhere above 1",
         ),
+        (lambda: effective_penalty(lambda v: np.ones(1) * max(v - 1, 0) ** 2), "takes no arrays"),
         (lambda: effective_penalty(lambda v: 1 - v), "the penalty decreases somewhere"),
         (
             lambda: effective_penalty(lambda v: 1 - 1 / v**3)(np.array([4.0])),

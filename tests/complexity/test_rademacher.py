@@ -147,6 +147,19 @@ def test_bounds_refuse_radii_and_margins_out_of_range(value):
         (lambda: ramp_loss(np.array([np.nan]), 1.0), "margins: found values that are not finite"),
         (lambda: linear_class_bound(np.full((1, 2), np.inf), np.eye(2), 1.0), "features: found"),
         (lambda: linear_class_bound(np.eye(2), np.full((2, 2), np.nan), 1.0), "transform: found"),
+        (
+            lambda: linear_class_bound(np.ones((8, 3)), np.eye(2), 1.0),
+            r"of shapes \(8, 3\) and \(2",
+        ),
+        (
+            lambda: linear_class_bound(np.ones(3), np.eye(3), 1.0),
+            r"\(n, p\) and \(p, p\) are needed",
+        ),
+        (lambda: linear_class_bound(np.eye(2), np.ones((2, 2)), 1.0), "transform: is singular"),
+        (
+            lambda: linear_class_maximisers(np.eye(2), np.ones((2, 2)), 1.0, np.ones((1, 2))),
+            "transform: is singular",
+        ),
         (lambda: interpolator_bound(np.ones(2), np.ones(2), np.zeros(2)), "they must be above 0"),
         (lambda: interpolator_bound(np.full(2, np.nan), np.ones(2), np.ones(2)), "above 0"),
         (lambda: interpolator_bound(np.ones(2), np.full(2, np.inf), np.ones(2)), "coefficients:"),

@@ -199,6 +199,8 @@ def test_matrices_that_cannot_be_multiplied_are_refused(b):
             matrix_trace({"B": b})
     with pytest.raises(ValueError, match="with one d above 0"):
         matrix_trace({"A": torch.ones(0, 0)})
+    with pytest.raises(ValueError, match=r"^matrices: AB; name each by one letter"):
+        matrix_trace({"AB": torch.eye(2)})
 
 
 def test_letters_without_a_family_and_with_two():

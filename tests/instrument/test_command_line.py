@@ -237,6 +237,10 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"pattern": "whole5.pt"}, r"\(UnpicklingError: a whole model, or more\); save model"),
         ({"pattern": "list2.pt"}, "holds a list; a state_dict is needed"),
         ({"pattern": "less3.pt"}, "there is no '2.bias'"),
+        (
+            {"pattern": "net6.pt"},
+            r"holds no parameters, but 'net', 'loss'; .* of state_dict, model",
+        ),
         ({"pattern": "more4.pt"}, "'other' is not in the model"),
         ({"pattern": "nameless.pt"}, "has no number in its name"),
         ({"pattern": "twice*/step7.pt"}, "both have step 7"),
@@ -268,6 +272,7 @@ def test_mistakes_are_one_sentence(study, tmp_path, changes, message):
     torch.save([1], "list2.pt")
     torch.save(study.build(), "whole5.pt")
     torch.save({k: v for k, v in state.items() if k != "2.bias"}, "less3.pt")
+    torch.save({"net": state, "loss": 0.5}, "net6.pt")
     torch.save({**state, "other": torch.ones(1)}, "more4.pt")
     for file in ("nameless.pt", "twice1/step7.pt", "twice2/step7.pt"):
         (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -781,8 +781,9 @@ def test_a_layer_that_cannot_be_measured_is_told_once(caplog):
     for _ in range(3):
         monitor.step()
     assert [record.getMessage() for record in caplog.records] == [
-        "layer 'shift' does not multiply a layer's inputs, its part in the outputs is hidden, "
-        "or no sample reaches it; no NFM or AGOP is computed for it."
+        "layer 'shift' does not multiply a layer's inputs (as if weights are computed from it, by "
+        "weight normalisation), its part in the outputs is hidden, or no sample reaches it; no "
+        "NFM or AGOP is computed for it."
     ]
 
 

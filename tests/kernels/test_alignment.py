@@ -130,8 +130,11 @@ def test_class_wise_centring_ignores_a_shift_of_each_class():
 
 def test_features_equal_for_all_samples_have_no_centred_alignment():
     features = np.tile(stream(0, "features").standard_normal((C, 5)), (N, 1))
-    with pytest.raises(ValueError, match=r"zero \(once centred\)"):
-        label_alignment(features @ features.T, one_hot())
+    kernel = features @ features.T
+    with pytest.raises(ValueError, match=r"zero to rounding, .*: the features .* samples\.$"):
+        label_alignment(kernel, one_hot())
+    with pytest.raises(ValueError, match=r"in float32; .* subtract their mean"):
+        label_alignment(torch.from_numpy(kernel).float(), one_hot())
     label_alignment(features @ features.T, one_hot(), "equation_7_raw")
 
 
@@ -149,7 +152,7 @@ def test_orthogonal_and_parallel_kernels():
 @pytest.mark.parametrize(
     ("kernel", "y", "options", "message"),
     [
-        (np.ones((4, 4)) * 0.3, np.arange(4.0)[:, None], {}, r"zero \(once centred\)"),
+        (np.ones((4, 4)) * 0.3, np.arange(4.0)[:, None], {}, "once centred, the kernel is zero"),
         (np.full((4, 4), np.nan), np.arange(4.0)[:, None], {}, "not finite"),
         (np.eye(4), np.full((4, 1), 0.3), {}, "all samples have the same"),
         (np.eye(6), np.full((6, 1), 0.1), {}, "all samples have the same"),  # but for rounding

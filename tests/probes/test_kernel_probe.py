@@ -165,7 +165,8 @@ def test_a_network_whose_units_died_is_reported_with_step_split_and_layer(settin
     with torch.no_grad():
         model.layers[0].bias.fill_(-100)
     with pytest.raises(
-        TrainingDivergedError, match=r"at step 0, layer 'all' on 'train': the kernel is zero.* died"
+        TrainingDivergedError,
+        match=r"at step 0, layer 'all' on 'train': once centred, the kernel is zero.* died",
     ):
         TangentKernelProbe({"train": batch}, layers=True)(0, model)
 

@@ -57,7 +57,9 @@ def test_a_value_that_is_no_number_is_named(value):
 
 
 def test_an_array_that_is_not_finite_is_named():
-    with pytest.raises(UserError, match=r"array .modes. is not finite at step 4; .* make it wider"):
+    with pytest.raises(
+        UserError, match=r"array .modes. is not finite at step 4; .* make that wider"
+    ):
         Recorder().record(4, Measurement(arrays={"modes": np.array([0, np.nan])}))
 
 

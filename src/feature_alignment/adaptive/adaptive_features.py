@@ -61,6 +61,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
 
     Samples are tensors, arrays or pandas tables, passed to the network as float64. Integers that
     the network rejects as float64, such as tokens (n, T) for an embedding, are passed as int64.
+    All parameters count, frozen ones too.
 
     Everything is computed in float64. `fit` needs passes through the network and one Cholesky
     factor of the tangent kernel (8(n·c)² bytes), and never stores the n·c·p features.

@@ -252,8 +252,11 @@ def _golden_section(
 def _heights(omega: Penalty) -> np.ndarray:
     # ω at the powers of 2, which bound where a minimum can lie.
     _check_zero_at_one(omega)
-    with np.errstate(over="ignore"):
-        heights = omega(_POWERS)
+    try:
+        with np.errstate(over="ignore"):
+            heights = omega(_POWERS)
+    except (TypeError, ValueError) as error:  # such as `max` or `if` of an array
+        raise ValueError(f"the penalty takes no arrays ({error}); it must map them.") from error
     if np.isnan(heights).any():
         raise ValueError("the penalty is not a number somewhere above 1; it must increase.")
     if (heights[1:] < heights[:-1]).any():

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from feature_alignment.complexity.measures import NORMALISATIONS
 from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import reason
+from feature_alignment.errors import reason, shortened
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.refused_modules import label_of, refuse_absent_values
 from feature_alignment.training.evaluation import undisturbed
@@ -87,8 +87,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
             outputs = squared(ones)
         except (RuntimeError, TypeError) as error:
             raise ValueError(
-                f"input_shape: {input_shape!r}; give the shape of one input that the model takes, "
-                f"without the axis of samples ({reason(error)})."
+                f"input_shape: {shortened(input_shape)}; give the shape of one input that the "
+                f"model takes, without the axis of samples ({reason(error)})."
             ) from error
         if not isinstance(outputs, torch.Tensor):
             found = type(outputs).__name__

@@ -33,9 +33,9 @@ def linear_class_maximisers(
     Source: Baratin et al. 2021, eq. 61.
 
     Raises:
-        ValueError: if the radius M is negative.
+        ValueError: if shapes do not fit, A is singular, or the radius M is negative.
     """
-    _check_radius(radius)
+    _check_class(features, transform, radius)
     z = np.linalg.solve(transform, features.T @ signs.T)  # (p, s)
     norms = np.linalg.norm(z, axis=0)
     return radius * np.linalg.solve(transform.T, z / np.where(norms > 0, norms, 1)).T
@@ -50,10 +50,10 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
     Source: Baratin et al. 2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
 
     Raises:
-        ValueError: if the radius M is negative, or a value is not finite.
+        ValueError: if shapes do not fit, A is singular, the radius M is negative, or a value is not
+            finite.
     """
-    _check_radius(radius)
-    _check_finite(features=features, transform=transform)
+    _check_class(features, transform, radius)
     rescaled = np.linalg.solve(transform, features.T)
     return float(radius / len(features) * np.linalg.norm(rescaled))
 
@@ -64,9 +64,18 @@ def _check_finite(**arrays: np.ndarray) -> None:
             raise ValueError(f"{name}: found values that are not finite; give numbers.")
 
 
-def _check_radius(radius: float) -> None:
+def _check_class(features: np.ndarray, transform: np.ndarray, radius: float) -> None:
     if not radius >= 0:
         raise ValueError(f"radius: {radius}; it must be at least 0.")
+    shapes = np.shape(features), np.shape(transform)
+    if len(shapes[0]) != 2 or shapes[1] != (shapes[0][1],) * 2:
+        raise ValueError(
+            f"features, transform: of shapes {shapes[0]} and {shapes[1]}; (n, p) and (p, p) are "
+            "needed."
+        )
+    _check_finite(features=features, transform=transform)
+    if np.linalg.matrix_rank(transform) < len(transform):
+        raise ValueError("transform: is singular, so that it defines no norm.")
 
 
 def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

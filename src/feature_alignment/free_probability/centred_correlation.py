@@ -52,6 +52,8 @@ def _checked_data(x: Matrix, y: Matrix) -> tuple[torch.Tensor, torch.Tensor]:
 def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
     """ρ if R is free of the data, from traces of words in A and B and the moments tr(R), …, tr(R⁴).
 
+    R = Wᵀ diag(a²) W is the network's, of f(x) = aᵀ(Wx)²; A and B are those of `data_matrices`.
+
     Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
 
     Raises:

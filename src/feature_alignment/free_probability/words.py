@@ -126,13 +126,15 @@ def matrix_trace(matrices: Mapping[str, Matrix]) -> Trace:
     The trace raises ValueError for a word with a letter that has no matrix.
 
     Raises:
-        ValueError: if the matrices are not square and of one size.
+        ValueError: if the matrices are not square and of one size, or not named by one letter.
 
     Example:
         >>> matrix_trace({"A": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})("AA")
         1.0
     """
     matrices = {name: real_tensor(f"matrices: {name!r}", m) for name, m in matrices.items()}
+    if any(len(name) != 1 for name in matrices):
+        raise ValueError(f"matrices: {', '.join(matrices)}; name each by one letter.")
     shapes = sorted({tuple(matrix.shape) for matrix in matrices.values()})
     if len(shapes) > 1 or any(len(s) != 2 or s[0] != s[1] or s[0] == 0 for s in shapes):
         raise ValueError(f"matrices: of shapes {shapes}; all must be (d, d) with one d above 0.")

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from feature_alignment.errors import UserError, check_kind
+from feature_alignment.errors import UserError, check_kind, shortened
 from feature_alignment.instrument import STATE
 from feature_alignment.training.checkpoint import read_state
 from feature_alignment.training.schedule import geometric
@@ -35,7 +35,7 @@ def whole_number(name: str, number: Any) -> int:
     try:
         return index(number)
     except TypeError as error:
-        raise UserError(f"{name}: {number!r}; give a whole number.") from error
+        raise UserError(f"{name}: {shortened(number)}; give a whole number.") from error
 
 
 def label_tensor(y: torch.Tensor | ArrayLike) -> torch.Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.errors import UserError, check_known, suggestion
+from feature_alignment.errors import UserError, check_known, shortened, suggestion
 from feature_alignment.files import sha256_of, write_whole
 from feature_alignment.instrument import METRICS, STATE
 from feature_alignment.instrument.arguments import check_no_file
@@ -75,6 +75,7 @@ def measure_checkpoints(
             raise UserError(
                 f"--out: {out} holds the record of another {files[step]}; choose another folder."
             )
+    log.info("the start (W₀, the first kernel) is that of %s", files[steps[0]])
     left = [step for step in steps if step not in monitor.measured]
     if len(left) < len(steps):
         log.info("%s: %d of %d checkpoints are measured", out, len(steps) - len(left), len(steps))
@@ -141,6 +142,12 @@ def load_parameters(model: nn.Module, file: Path) -> None:
         if isinstance(value, torch.Tensor) or str(key).endswith(_EXTRA)
     }
     own, parameters = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
+    if own and not values:
+        held, keys = ", ".join(shortened(key) for key in list(found)[:3]), ", ".join(STATE_KEYS)
+        raise UserError(
+            f"{file}: holds no parameters, but {held or 'nothing'}; save model.state_dict(), alone "
+            f"or under one of {keys}."
+        )
     while not own.keys() & values.keys() and any(_WRAPPER.match(name) for name in values):
         values = {_WRAPPER.sub("", name): value for name, value in values.items()}
     for name, value in own.items():

@@ -20,7 +20,8 @@ def add_commands(commands: Any) -> None:
         required=True,
         help="function that gives the samples, as my_module:batch: x, (x, y) or a mapping",
     )
-    measure.add_argument("--checkpoints", required=True, help="files by step, as 'ckpt/*.pt'")
+    about = "files by step, as 'ckpt/*.pt'; the first is the start, W₀"
+    measure.add_argument("--checkpoints", required=True, help=about)
     measure.add_argument("--out", required=True, type=Path, help="folder for the record")
     kinds = [kind for kind in MEASURES if kind != "path"]  # which needs every update
     measure.add_argument("--measure", nargs="+", default=["kernel", "features"], choices=kinds)

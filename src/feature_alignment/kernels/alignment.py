@@ -196,22 +196,31 @@ def centre_labels(y: torch.Tensor) -> torch.Tensor:
 
 
 def _centred(kernel: Matrix, outputs: int | None) -> torch.Tensor:
-    """The centred kernel, exactly zero if only rounding remains; uncentred for None outputs."""
+    """The centred kernel; uncentred for None outputs.
+
+    Raises:
+        UndefinedAlignmentError: if only rounding remains.
+    """
     gram = _symmetric(kernel)
     if outputs is None:
         return gram
     centred = centre_kernel(gram, outputs)
     single = "float32" in str(getattr(kernel, "dtype", None))
-    negligible = (1e-5 if single else 1e-13) * gram.norm()
-    return torch.zeros_like(gram) if centred.norm() <= negligible else centred
+    norm = gram.norm()
+    if centred.norm() > (1e-5 if single else 1e-13) * norm or not 0 < norm < math.inf:
+        return centred
+    double = " in float32; if inputs are far from 0, subtract their mean, or try model.double()"
+    raise UndefinedAlignmentError(
+        "once centred, the kernel is zero to rounding, so its alignment is not defined: the "
+        f"features are the same for all samples{double if single else ''}."
+    )
 
 
 def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
     norm = gram.norm()
     if not (norm > 0 and torch.isfinite(norm)):
         raise UndefinedAlignmentError(
-            "the kernel is zero (once centred) to rounding, or not finite; its alignment is not "
-            "defined."
+            "the kernel is zero or not finite; its alignment is not defined."
         )
     return norm
 

@@ -125,7 +125,11 @@ def _told_of_columns() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"x2, the inputs of the columns: {error}") from error
+        told = str(error).removeprefix("x: ").rstrip(".")
+        raise ValueError(
+            f"x2, the inputs of the columns: {told}; if these are labels, give them to "
+            "kernel.alignment."
+        ) from error
     except (RuntimeError, TypeError) as error:
         error.add_note("This is of x2, the inputs of the kernel's columns.")
         raise

@@ -16,7 +16,7 @@ from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalue
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TangentKernel:
-    """Gram matrix of tangent features between two sets of samples.
+    """Gram matrix of tangent features between two sets of samples; for arithmetic, use `total`.
 
     Source: Baratin et al. 2021, eq. 1.
 

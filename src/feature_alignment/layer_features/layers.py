@@ -171,8 +171,9 @@ def layers_of(
                 problems[name] = "is a transposed convolution, which acts on no patches"
             else:
                 problems[name] = (
-                    "does not multiply a layer's inputs, its part in the outputs is hidden, or no "
-                    "sample reaches it"
+                    "does not multiply a layer's inputs (as if weights are computed from it, by "
+                    "weight normalisation), its part in the outputs is hidden, or no sample "
+                    "reaches it"
                 )
         elif uses[0].groups != 1:
             problems[name] = f"has {uses[0].groups} groups, and so no single matrix"

@@ -202,7 +202,8 @@ class AdaptedKernelProbe:
 
     For the whole network: `adapted_kernel_alignment`, centred like `label_alignment`, and
     `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which starts at 1.
-    θ₀ are the parameters of `model` when the probe is created. Features are averaged over `points`
+    θ₀ are the parameters of `model` when the probe is created; K₀, like K̄, has the buffers, such as
+    running statistics, of the model as it is now. Features are averaged over `points`
     points of the straight path; each measurement holds n·c·p numbers in memory. `split` is the
     value of that column; with `partial` what is not defined becomes a problem, not an error;
     `options` are `inputs`, `output` and `only` of `tangent_kernel`.

@@ -55,6 +55,12 @@ Probe = Callable[[int, nn.Module], Measurement]
 """Measures a model, in eval mode, after the given number of updates; must not change parameters."""
 
 
+_NOT_DEFINED = (
+    "if it is not defined for this network, make that wider, or its step size smaller; a probe of "
+    "your own may leave it out."
+)
+
+
 class Recorder:
     """All measurements of one run, in the order they were made.
 
@@ -86,10 +92,7 @@ class Recorder:
                     f"{told} is {shortened(value)} at step {step}; give one real number."
                 ) from error
             if not finite:
-                raise MetricNotFiniteError(
-                    f"{told} is {value} at step {step}; it is not defined for this network: make "
-                    "it wider, or its step size smaller."
-                )
+                raise MetricNotFiniteError(f"{told} is {value} at step {step}; {_NOT_DEFINED}")
             key = (step, layer or OWN, split, metric)
             if key in self._values:
                 raise ValueError(
@@ -100,8 +103,7 @@ class Recorder:
         for name, array in measurement.arrays.items():
             if not np.isfinite(array).all():
                 raise MetricNotFiniteError(
-                    f"array {name!r} is not finite at step {step}; it is not defined for this "
-                    "network: make it wider, or its step size smaller."
+                    f"array {name!r} is not finite at step {step}; {_NOT_DEFINED}"
                 )
             key_name = f"{name}/step{step}"
             if key_name in self.arrays:
