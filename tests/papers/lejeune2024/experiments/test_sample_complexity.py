@@ -149,6 +149,14 @@ def test_optimizers_are_those_of_the_released_code(network, kind, settings):
     assert {key: group[key] for key in settings} == settings
 
 
+@pytest.mark.parametrize(("network", "convolutions"), [("mlp", 0), ("cnn", 4)])
+def test_the_network_is_the_one_asked_for(network, convolutions, dataset):
+    cpu, parameters = torch.device("cpu"), PARAMETERS.but(network=network)
+    run = SeedRun(0, parameters, cpu, {"dataset": dataset})
+    model = sample_complexity._network(run, torch.Size([1, 16, 16]), 2)
+    assert sum(isinstance(m, torch.nn.Conv2d) for m in model.modules()) == convolutions
+
+
 def test_fixed_and_adaptive_features_are_trained_differently(dataset, monkeypatch):
     def recorded(model, *given, own=train, **options):
         found = own(model, *given, **options)
