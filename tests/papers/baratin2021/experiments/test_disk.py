@@ -112,6 +112,8 @@ def test_the_first_five_eigenfunctions_of_the_centred_kernel_are_measured_and_dr
     invariances = rotation_invariance(points, functions[:, :5])
     assert found["rotation_invariance_top5"] == pytest.approx(invariances.max())
     assert found["label_energy_top5"] == pytest.approx(label_energy(functions, labels, 5))
+    largest = np.linalg.eigvalsh(centre_kernel(kernel).numpy())[-1]
+    assert found["largest_eigenvalue"] == pytest.approx(largest / 144)
     image = measurement.arrays["eigenfunctions"][1]
     column, row = ((points + 1) * 11 / 2).round().astype(int).T  # of x and y
     assert abs(image[row, column]) == pytest.approx(abs(functions[:, 1]), rel=1e-4, abs=1e-5)
