@@ -499,8 +499,12 @@ class Watched(Progress):
         super().__init__(6, "run")
         self.told = []
 
-    def start_after(self, step):
+    def start_after(self, step, measure_at):
+        assert measure_at == set(range(7))
         self.told.append(f"after {step}")
+
+    def measured(self, seconds):
+        self.told.append("measured")
 
     def update(self, step, loss):
         self.told.append(step)
@@ -536,8 +540,9 @@ def test_every_probe_goes_on_from_its_own_state(tmp_path):
 
 
 def test_progress_is_told_where_a_training_goes_on_and_when_it_ends(tmp_path):
-    assert cut_off(tmp_path, 4)[1] == ["after 0", 1, 2, 3, 4, "closed"]
-    assert cut_off(tmp_path)[1] == ["after 4", 5, 6, "closed"]
+    m = "measured"
+    assert cut_off(tmp_path, 4)[1] == ["after 0", m, 1, m, 2, m, 3, m, 4, m, "closed"]
+    assert cut_off(tmp_path)[1] == ["after 4", 5, m, 6, m, "closed"]
 
 
 def test_updates_are_told_by_their_number():

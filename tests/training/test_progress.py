@@ -56,6 +56,29 @@ def test_the_time_left_of_a_resumed_run_is_by_its_own_pace(monkeypatch, caplog):
     ]
 
 
+def test_the_time_left_counts_the_measurements_that_are_still_to_come(monkeypatch, caplog):
+    clock = Clock()
+    monkeypatch.setattr(
+        "feature_alignment.training.progress.time", SimpleNamespace(monotonic=clock)
+    )
+    progress = Progress(100, "run", interval=10)
+    progress.start_after(0, [0, 1, 2, 4, 8, 50])  # dense at first
+    with caplog.at_level(logging.INFO, logger="feature_alignment.training.progress"):
+        for step in range(9):
+            if step:
+                clock.now += 1
+                progress.update(step, torch.tensor(0.5))
+            if step in (0, 1, 2, 4):
+                clock.now += 10
+                progress.measured(10)
+    assert caplog.messages == [  # a second for each update, ten for each measurement
+        "run: step 1 of 100, loss 0.5, about 149 s left",
+        "run: step 2 of 100, loss 0.5, about 138 s left",
+        "run: step 3 of 100, loss 0.5, about 127 s left",
+        "run: step 5 of 100, loss 0.5, about 115 s left",
+    ]
+
+
 def test_the_bar_of_a_resumed_run_begins_where_it_goes_on(monkeypatch):
     done = []
     bar = SimpleNamespace(update=done.append, close=lambda: None)

@@ -76,7 +76,7 @@ def train(
         stop_when: called with the step and the record after each measurement; True ends the run.
         after_update: called with t and the model after every update t, before any measurement;
             for sums over updates. It must not change the model, and be `Stateful` if it has state.
-        progress: notified of every update.
+        progress: notified of every update and measurement.
         checkpoint: where everything that training changes is saved at intervals, and from where
             an interrupted training resumes; a probe that changes must be `Stateful`.
         recorder: an empty record to fill; if training ends with an error, it still contains what
@@ -120,6 +120,7 @@ def train(
 
     def measure(step: int) -> bool:
         spent_on("training")
+        begin = last_time
         with undisturbed(model):
             for split, samples in evaluated.items():
                 found = evaluate(model, *samples, metrics)
@@ -132,6 +133,8 @@ def train(
             for probe in probes:
                 recorder.record(step, call_probe(probe, step, model))
         spent_on("measuring")
+        if progress is not None:
+            progress.measured(last_time - begin)
         return stop_when is not None and stop_when(step, recorder)
 
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -149,7 +152,7 @@ def train(
         )
     done = 0 if checkpoint is None else checkpoint.restore(parts)
     if progress is not None:
-        progress.start_after(done)
+        progress.start_after(done, measured)
     try:
         if done == 0 and 0 in measured and measure(0):
             return recorder

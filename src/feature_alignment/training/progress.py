@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import torch
@@ -21,7 +21,8 @@ class Progress:
     def __init__(self, steps: int, label: str, interval: float = 10.0) -> None:
         self._steps, self._label, self._interval = steps, label, interval
         self._begin = self._last = time.monotonic()
-        self._first = 0
+        self._first, self._measure_at = 0, list[int]()
+        self._measuring, self._measurements = 0.0, 0
         self._bar = None
         if sys.stderr.isatty():
             with suppress(ModuleNotFoundError):
@@ -29,12 +30,20 @@ class Progress:
 
                 self._bar = tqdm(total=steps, desc=label, mininterval=0.5, leave=False)
 
-    def start_after(self, step: int) -> None:
-        """Report that an earlier attempt did `step` updates, in unknown time."""
+    def start_after(self, step: int, measure_at: Iterable[int] = ()) -> None:
+        """Report that an earlier attempt did `step` updates, in unknown time.
+
+        `measure_at` are the measured steps, whose time is told by `measured`.
+        """
         self._begin = self._last = time.monotonic()
-        self._first = step
+        self._first, self._measure_at = step, list(measure_at)
         if self._bar is not None:
             self._bar.update(step)
+
+    def measured(self, seconds: float) -> None:
+        """Report that a measurement took that long; updates and measurements count separately."""
+        self._measuring += seconds
+        self._measurements += 1
 
     def update(self, step: int, loss: torch.Tensor) -> None:
         """Report that `step` updates are done and the last batch had this loss."""
@@ -43,7 +52,10 @@ class Progress:
         now = time.monotonic()
         if now - self._last >= self._interval:
             self._last = now
-            left = (now - self._begin) * (self._steps - step) / (step - self._first)
+            updates = (now - self._begin - self._measuring) / (step - self._first)
+            coming = sum(at >= step for at in self._measure_at)
+            measuring = coming * self._measuring / max(self._measurements, 1)
+            left = updates * (self._steps - step) + measuring
             told = self._label, step, self._steps, float(loss), left
             logger.info("%s: step %d of %d, loss %.4g, about %.0f s left", *told)
 
