@@ -1,4 +1,5 @@
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +9,14 @@ from feature_alignment.complexity import measures
 from feature_alignment.complexity.path_norm import path_norm
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.gradients.capture_plan import plan_capture
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.experiments import complexity
 from feature_alignment.papers.baratin2021.experiments.complexity import run_seed
 from feature_alignment.papers.baratin2021.parameters import Complexity
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.losses import cross_entropy
 
 PARAMETERS = Complexity(
     width=12, check_every=10, loss_goal=0.05, batch_size=20, precision="float64"
@@ -146,3 +151,43 @@ def test_initial_weights_are_those_asked_for(dataset, monkeypatch, init, moves):
     with pytest.raises(ZeroDivisionError):
         run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
     assert all(bool(layer.bias.any()) == moves for layer in seen[0].layers)
+
+
+def test_scores_are_of_all_images_and_the_sums_of_the_path_are_those_of_training(
+    dataset, monkeypatch
+):
+    def trained(model, x, y, own=complexity.train, **options):
+        kept[:] = model, x, y, options
+        return own(model, x, y, **options)
+
+    kept = []
+    monkeypatch.setattr(complexity, "train", trained)
+    monkeypatch.setattr(complexity, "CHUNK", 7)
+    found = measured(dataset)
+    model, x, y, options = kept
+    f = model(x).detach()
+    assert found["train", "loss"] == pytest.approx(float(cross_entropy(f, y)))
+    assert found["train", "accuracy"] == pytest.approx(
+        float((f.argmax(dim=1) == y).double().mean())
+    )
+    assert found["train", "margin"] == pytest.approx(measures.margin_quantile(f, y))
+    path = options["after_update"]
+    assert found["train", "path_complexity"] == path.complexity
+    assert found["train", "path_length"] == path.length
+    assert options["batch_size"] == 20
+    losses = {"above": 0.0501, "below": 0.0499}
+    stops = {
+        name: options["stop_when"](0, SimpleNamespace(value=lambda *_, loss=loss: loss))
+        for name, loss in losses.items()
+    }
+    assert stops == {"above": False, "below": True}
+
+
+@pytest.mark.parametrize("model", [MLP(6, [5], 3, "relu", True, torch.Generator()), "other"])
+def test_the_trace_is_that_of_the_kernel(model):
+    if model == "other":
+        model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    batch = torch.randn(4, 6)
+    plan = None if isinstance(model, MLP) else plan_capture(model, batch)
+    expected = float(tangent_kernel(model, batch).total.trace())
+    assert complexity._trace(model, batch, plan) == pytest.approx(expected, rel=1e-5)

@@ -8,6 +8,7 @@ from feature_alignment.papers.baratin2021.experiments import difficulty
 from feature_alignment.papers.baratin2021.experiments.difficulty import draw_examples, run_seed
 from feature_alignment.papers.baratin2021.parameters import Difficulty
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.schedule import geometric
 
 PARAMETERS = Difficulty(
     easy_samples=200,
@@ -146,3 +147,23 @@ def test_tied_layers_are_measured_and_trained(bars):
     result = run_seed(seed_run(bars, linear_layers=4, tied=True, width=40, learning_rate=0.03))
     assert last(result, "accuracy", "easy") > 0.9
     assert 0 < last(result, "label_alignment", "easy") < 1
+
+
+def test_all_examples_are_evaluated_and_the_first_measured_at_the_steps_asked_for(
+    bars, monkeypatch
+):
+    seen, batches = [], []
+    monkeypatch.setattr(difficulty, "TangentKernelProbe", lambda b, **_: batches.append(b))
+    monkeypatch.setattr(difficulty, "train", lambda *given, **o: seen.append((given, o)) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_seed(seed_run(bars, measure_at={"first": 3, "ratio": 2.0}))
+    (((model, x, y), options),) = seen
+    examples = draw_examples(seed_run(bars))
+    assert torch.equal(x, torch.cat([images for images, _ in examples.values()]))
+    assert torch.equal(y, torch.cat([labels for _, labels in examples.values()]))
+    for split, (images, labels) in examples.items():
+        assert torch.equal(options["evaluate_on"][split][0], images)
+        assert torch.equal(options["evaluate_on"][split][1], labels)
+        assert torch.equal(batches[0][split].x, images[:20])
+    assert [layer.out_features for layer in model.layers] == [16, 16, 10]
+    assert options["measure_at"] == {*geometric(80, 3, 2.0), 80}

@@ -126,3 +126,24 @@ def test_plain_descent_has_the_rate_asked_for_and_the_share_inside_is_of_the_poi
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
     shares = [row["value"] for row in result.rows if row["metric"] == "inside_share"]
     assert shares == [np.mean(result.arrays["y"] > 0)]
+
+
+def test_the_network_and_its_training_are_those_asked_for(monkeypatch):
+    seen, grids = [], []
+    monkeypatch.setattr(disk, "train", lambda *given, **o: seen.append((given, o)) or 1 / 0)
+    monkeypatch.setattr(disk, "_decompose", lambda p, points, labels, *_: grids.append(points))
+    with pytest.raises(ZeroDivisionError):
+        measured(learning_rate=0.3)
+    (((model, *_), options),) = seen
+    assert [layer.out_features for layer in model.layers] == [8, 8, 1]
+    own = MLP(2, [8, 8], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    assert torch.equal(model.layers[0].weight, own.layers[0].weight)
+    options["probes"][0](0, model)
+    assert torch.equal(grids[0], torch.tensor(grid(8)))
+    (group,) = options["optimizer"].param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.3, 0, 0)
+    f = torch.tensor([[2.0], [-1.0], [3.0]])
+    labels = torch.tensor([[1.0], [-1.0], [-1.0]])
+    assert float(options["metrics"]["accuracy"](f, labels)) == pytest.approx(2 / 3)
+    log_loss = np.log1p(np.exp([-2.0, -1.0, 3.0])).mean()
+    assert float(options["loss"](f, labels)) == pytest.approx(log_loss, rel=1e-6)

@@ -1,10 +1,13 @@
 import hypothesis.extra.numpy as arrays
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from feature_alignment.determinism import torch_stream
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.experiments import fourier
 from feature_alignment.papers.baratin2021.experiments.fourier import fourier_magnitudes, run_seed
 from feature_alignment.papers.baratin2021.parameters import Fourier
@@ -77,3 +80,25 @@ def test_points_are_equally_spaced_on_the_unit_interval(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run_seed(SeedRun(0, Fourier(points=24, linear_layers=3), torch.device("cpu")))
     assert seen[0][:, 0].numpy() == pytest.approx(np.arange(24) / 23)
+
+
+def test_the_network_is_the_seeds_and_has_the_layers_asked_for(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fourier, "tangent_kernel", lambda model, _: seen.append(model) or 1 / 0)
+    parameters = Fourier(points=24, linear_layers=3, width=7)
+    for seed in (0, 1):
+        with pytest.raises(ZeroDivisionError):
+            run_seed(SeedRun(seed, parameters, torch.device("cpu")))
+    for seed, model in enumerate(seen):
+        assert [layer.out_features for layer in model.layers] == [7, 7, 1]
+        generator, init = torch_stream(seed, "init"), Fourier().init
+        own = MLP(1, [7, 7], 1, "relu", True, generator, init, dtype=torch.float64)
+        assert torch.equal(model.layers[0].weight, own.layers[0].weight)
+
+
+def test_the_agreement_is_the_rank_correlation_of_index_and_dominant_frequency():
+    result = run_seed(SeedRun(0, Fourier(points=24, linear_layers=3), torch.device("cpu")))
+    dominant = pd.Series(result.arrays["magnitudes"].argmax(axis=0)[:12])
+    (found,) = [row["value"] for row in result.rows if row["metric"] == "frequency_spearman"]
+    expected = dominant.corr(pd.Series(range(12)), method="spearman")
+    assert found == pytest.approx(expected)

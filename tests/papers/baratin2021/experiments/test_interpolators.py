@@ -110,3 +110,36 @@ def test_labels_are_the_signs_of_the_second_mode(monkeypatch):
         run_seed(SeedRun(0, p, torch.device("cpu")))
     modes, y, _ = seen[0]  # at scale 0 the features are the modes
     assert y.tolist() == np.sign(modes[:, 1]).tolist()
+
+
+def test_features_are_rescaled_and_results_are_means_over_subsets(monkeypatch):
+    seen = []
+
+    def kept(features, y, subset, own=_measure):
+        seen.append((features, own(features, y, subset)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(interpolators, "_measure", kept)
+    p = Interpolators(points=60, samples=10, subsets=3, scales=[0.0, 0.5], scaled="singular_values")
+    run = SeedRun(0, p, torch.device("cpu"))
+    result = run_seed(run)
+    modes, squared = _features(run)
+    assert seen[-1][0] == pytest.approx(modes * (1 + 0.5 * (np.sqrt(squared) - 1)))
+    errors = [found[0] for _, found in seen[3:]]
+    assert curve(result, "error")[0.5] == pytest.approx(np.mean(errors))
+
+
+def test_features_and_subsets_are_drawn_apart(monkeypatch):
+    names = []
+    own = SeedRun.stream
+    monkeypatch.setattr(SeedRun, "stream", lambda run, name: names.append(name) or own(run, name))
+    p = Interpolators(points=60, samples=10, subsets=2, scales=[0.0, 0.5])
+    run_seed(SeedRun(0, p, torch.device("cpu")))
+    assert sorted(names) == ["features", "subsets"]
+
+
+def test_a_small_prediction_is_none_of_the_ties():
+    features = np.eye(3)
+    features[2] = [1e-4, 0, 0]
+    error, *_ = _measure(np.pad(features, ((0, 0), (0, 10))), np.ones(3), np.arange(2))
+    assert error == 0

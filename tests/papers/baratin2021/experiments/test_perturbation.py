@@ -154,3 +154,26 @@ def test_it_is_the_trained_network_that_is_perturbed_after_training(monkeypatch)
     (first, before), (last, after) = seen
     assert (first, last) == (0, 2)
     assert not torch.equal(before, after)
+
+
+def test_the_network_and_its_accuracy_are_those_asked_for(monkeypatch):
+    seen = []
+    monkeypatch.setattr(perturbation, "perturb", lambda *_: None)
+    monkeypatch.setattr(
+        perturbation, "train", lambda model, *_, **o: seen.append((model, o)) or 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        run_seed(noise_run())
+    ((model, options),) = seen
+    assert next(model.parameters()).shape[0] == 4
+    assert not any(w.any() for name, w in model.named_parameters() if name.endswith("bias"))
+    f, labels = torch.eye(4), torch.tensor([0, 1, 2, 0])
+    assert float(options["metrics"]["accuracy"](f, labels)) == 0.75
+
+
+def test_random_directions_are_uniform_on_the_sphere():
+    v = perturbation._random_direction(nn.Linear(50, 40), torch.Generator().manual_seed(0))
+    v = torch.cat([part.flatten() for part in v.values()])
+    assert float(v.norm()) == pytest.approx(1)
+    assert abs(float(v.sum())) < 4  # Σ v_i has deviation 1
+    assert float((v**4).sum()) * len(v) == pytest.approx(3, rel=0.3)  # as of normal numbers

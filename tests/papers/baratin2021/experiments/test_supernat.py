@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from feature_alignment.data.synthetic import expected_loss, noisy_regression
-from feature_alignment.papers.baratin2021.checks.supernat import supernat
-from feature_alignment.papers.baratin2021.experiments.supernat import run_seed
+from feature_alignment.papers.baratin2021.checks.supernat import Flow, supernat
+from feature_alignment.papers.baratin2021.experiments.supernat import _log10_eigenvalues, run_seed
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedRun
 
@@ -136,3 +136,23 @@ def test_twice_the_loss_takes_half_the_rate(frame):
     doubled = pd.DataFrame(run(loss_factor=1.0, learning_rates=[0.25]))
     found = value(doubled, "final_loss", "gd", rate=0.25)
     assert found == pytest.approx(value(frame, "final_loss", "gd"))
+
+
+def test_differences_and_fits_are_those_of_the_last_weights_without_the_signal():
+    rows = pd.DataFrame(run(steps=12))
+    drawn = SeedRun(0, Supernat(), torch.device("cpu")).stream("data")
+    problem = noisy_regression(50, 10, 0.1, drawn)
+    w = {k: supernat(problem.features, problem.y, 0.5, 12, k).weights[-1] for k in (None, "trace")}
+    expected = float(expected_loss(w["trace"]) - expected_loss(w[None]))
+    assert value(rows, "loss_minus_gd", "trace") == pytest.approx(expected)
+    target = problem.interpolator[1:]
+    fit = w[None][1:] @ target / (target @ target)
+    assert value(rows, "noise_fit", "gd") == pytest.approx(fit)
+
+
+def test_the_modes_are_told_apart_by_their_share_of_the_signal():
+    directions = np.array([[0.1, -0.99, 0.1], [0.0, 0.1, 0.99], [0.99, 0.1, 0.0]])
+    logs = np.log([[10.0, 100.0, 1000.0]])
+    found = _log10_eigenvalues(Flow(np.zeros((1, 3)), logs, directions))
+    assert found["signal"] == pytest.approx([2])
+    assert (found["noise_mean"][0], found["noise_max"][0]) == pytest.approx((2, 3))
